@@ -1,0 +1,67 @@
+"""Everything this package raises on purpose.
+
+CbeError
+├── InputError           the user can mend it; exit code 2
+│   ├── ConfigError      a study or training file, or a --set value: carries every fault at once
+│   └── DataError        a data set, an image, a split or a list of indices
+└── RunError             the run broke; exit code 1
+    ├── NonFiniteLoss    a loss became NaN or infinite; the same config will do it again
+    └── CheckpointError  a checkpoint could not be written or read; `retry` says whether trying again helps
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class CbeError(Exception):
+    """Base of all errors raised on purpose; its text is shown to the user as it stands."""
+
+    exit_code = 1
+    retry = False
+
+
+class InputError(CbeError):
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing wrong with a config: where, what was given, what is wanted and what to do next."""
+
+    where: str
+    problem: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.problem}" + (f"; {self.hint}" if self.hint else "")
+
+
+class ConfigError(InputError):
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("\n".join(str(fault) for fault in self.faults))
+
+
+class DataError(InputError):
+    pass
+
+
+class RunError(CbeError):
+    pass
+
+
+class NonFiniteLoss(RunError):
+    def __init__(self, step: int, terms: dict[str, float]) -> None:
+        self.step = step
+        self.terms = terms
+        listed = ", ".join(f"{name} {value:.4g}" for name, value in terms.items())
+        super().__init__(
+            f"loss is not finite at step {step} ({listed}); the last good checkpoint is kept; "
+            "try a smaller training.lr or the loss weight of the term that grew"
+        )
+
+
+class CheckpointError(RunError):
+    retry = True

@@ -1,0 +1,209 @@
+"""The training file: one model, one seed, one label split.
+
+Defaults are the paper's, except where it is silent; a value of `null` means "as the method or the ensemble
+says", and `cbe.ssl.resolve` fills it in. The paper's symbols stand beside the plain names.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from cbe.spec.registry import ENSEMBLES, METHODS, SOURCES
+
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+WITH_HEADS = ("model", "multihead", "channel")
+PAPER_SHARE = 0.1  # C_G = round(0.1·C_F)
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+def _named(key: str) -> BeforeValidator:
+    """Lets a bare name stand for the section that has only that name: `method: fixmatch`."""
+    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+
+
+def _one_of(registry: dict[str, str], what: str, name: str) -> str:
+    if name not in registry:
+        raise ValueError(f"no {what} of that name; there are {', '.join(registry)}")
+    return name
+
+
+class Data(Section):
+    """Images and which of their labels may be seen."""
+
+    source: str = "digits"
+    path: str | None = None  # parquet: a file or folder, local or s3://; folder: the folder
+    root: str = "data"  # downloads and caches
+    labels: Count | Literal["all"] = 40
+    label_indices: tuple[Annotated[int, Field(ge=0)], ...] | None = None  # explicit instead of drawn
+    validation: Annotated[float, Field(gt=0, lt=1)] | Count = 0.1  # share or number of training images
+    split_seed: Seed = 0
+    size: Annotated[int, Field(ge=8, le=128)] | None = None  # resize to size × size
+    channels: Literal[1, 3] | None = None
+    flip: bool | None = None  # horizontal flip in the weak view; null: as the source says (not for digits)
+    labeled_in_unlabeled: bool = True
+
+    @field_validator("source")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        return _one_of(SOURCES, "data source", name)
+
+    @model_validator(mode="after")
+    def _path_goes_with_source(self) -> Self:
+        if (self.source in ("parquet", "folder")) != (self.path is not None):
+            wants = "needs" if self.path is None else "takes no"
+            raise ValueError(f"source {self.source} {wants} path")
+        return self
+
+
+class Network(Section):
+    name: str = "wrn-28-2"
+    bn_momentum: Annotated[float, Field(gt=0, le=1)] = 0.001
+    leak: Annotated[float, Field(ge=0, lt=1)] = 0.1
+
+    @field_validator("name")
+    @classmethod
+    def _is_wrn(cls, name: str) -> str:
+        found = re.fullmatch(r"wrn-(\d+)-(\d+)", name)
+        depth, width = (int(found[1]), int(found[2])) if found else (0, 0)
+        if depth < 10 or (depth - 4) % 6 or width < 1:
+            raise ValueError("a network is wrn-DEPTH-WIDTH with depth 6n+4 and width at least 1, as wrn-28-2")
+        return name
+
+    @property
+    def depth(self) -> int:
+        return int(self.name.split("-")[1])
+
+    @property
+    def width(self) -> int:
+        return int(self.name.split("-")[2])
+
+    @property
+    def features(self) -> int:
+        """C_F, the channels of the last block."""
+        return 64 * self.width
+
+
+class Ensemble(Section):
+    kind: str = "channel"
+    heads: Count | None = None  # M; 5 where the ensemble has heads
+    private_channels: Count | None = None  # C_G; channel only; round(0.1·C_F)
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.6  # temporal only: of the mean of past predictions
+
+    @field_validator("kind")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        return _one_of(ENSEMBLES, "ensemble", name)
+
+    @model_validator(mode="after")
+    def _only_what_the_kind_has(self) -> Self:
+        if self.heads is not None and self.heads > 1 and self.kind not in WITH_HEADS:
+            raise ValueError(f"ensemble {self.kind} has one head; leave heads out")
+        if self.private_channels is not None and self.kind != "channel":
+            raise ValueError(f"ensemble {self.kind} has no private channels; leave private_channels out")
+        return self
+
+
+class Method(Section):
+    """The SSL method; null means the method's own default."""
+
+    name: str = "fixmatch"
+    threshold: Share | None = None  # τ
+    temperature: Annotated[float, Field(gt=0)] | None = None  # sharpening of the target
+    ramp: Share | None = None  # share of the steps over which the unsupervised weight grows
+    fairness: Weight | None = None  # FreeMatch's SAF term
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.999  # of the running means behind adaptive thresholds
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        return _one_of(METHODS, "method", name)
+
+
+class Weights(Section):
+    """λ of the total loss; null means as the method or the ensemble says."""
+
+    labeled: Weight = 1.0  # λ_l
+    unlabeled: Weight | None = None  # λ_e with several heads, the method's own weight with one
+    lb: Weight | None = None  # λ_fu, low bias: 1 with private channels, else 0
+    lv: Weight | None = None  # λ_lv, low variance: 1 with private channels, else 0
+
+
+class Loss(Section):
+    labeled_views: Literal[1, 2] = 2
+    target: Literal["soft", "hard"] = "soft"  # of several heads (eq. 2); one head follows its method
+    agreement: Share = 0.8  # γ: share of confident heads a hard target needs, and of η_CBE
+    lb_correlation: Literal["abs", "square", "signed"] = "abs"
+    lb_pairs: Literal["all", "ring"] = "all"
+    weights: Weights = Weights()
+
+
+class Training(Section):
+    steps: Count = 200 * 1024  # T
+    batch_size: Count = 32  # B
+    unlabeled_ratio: Count = 7  # μ
+    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.03
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    weight_decay: Weight = 5e-4
+    ema: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    forward: Literal["joint", "split"] = "split"
+    randaugment: Literal["fixmatch", "usb"] = "fixmatch"
+    seed: Seed = 1388
+    eval_every: Count | None = None  # steps; null: 1/50 of all, at least 10
+    log_every: Count = 10  # steps between reads of the metrics that accumulate on the device
+    eval_batch: Count = 512
+    device: str | None = None  # null: a GPU when there is one
+    precision: Literal["float32", "bfloat16"] | None = None  # null: what is fastest on the device
+    compile: bool | None = None
+
+    @property
+    def evaluation_interval(self) -> int:
+        return min(self.eval_every or max(10, self.steps // 50), self.steps)
+
+
+class TrainConfig(Section):
+    data: Annotated[Data, _named("source")] = Data()
+    model: Annotated[Network, _named("name")] = Network()
+    ensemble: Annotated[Ensemble, _named("kind")] = Ensemble()
+    method: Annotated[Method, _named("name")] = Method()
+    loss: Loss = Loss()
+    training: Training = Training()
+
+    @property
+    def heads(self) -> int:
+        """M: how many predictions the network makes of one image."""
+        return (self.ensemble.heads or 5) if self.ensemble.kind in WITH_HEADS else 1
+
+    @property
+    def private_channels(self) -> int:
+        """C_G: private channels of each head; 0 where heads have none."""
+        if self.ensemble.kind != "channel" or self.heads == 1:
+            return 0
+        return self.ensemble.private_channels or round(PAPER_SHARE * self.model.features)
+
+    @model_validator(mode="after")
+    def _channels_fit(self) -> Self:
+        if self.private_channels >= self.model.features:
+            raise ValueError(
+                f"ensemble.private_channels: {self.private_channels} does not leave a shared channel of the "
+                f"{self.model.features} that {self.model.name} has; give 1 to {self.model.features - 1}"
+            )
+        if self.loss.weights.lb and not self.private_channels:
+            raise ValueError(
+                f"loss.weights.lb: ensemble {self.ensemble.kind} has no private channels to decorrelate; "
+                "leave it out, or use ensemble channel with at least 2 heads"
+            )
+        return self
+
+    def to_plain(self) -> dict[str, Any]:
+        """The config as YAML and JSON can hold it."""
+        return self.model_dump(mode="json")
