@@ -1,0 +1,45 @@
+"""Parameters and multiply-accumulates of a network, counted on the network itself."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from cbe import nn
+from cbe.spec import TrainConfig
+
+
+@dataclass(frozen=True)
+class Cost:
+    model: str
+    ensemble: str
+    heads: int
+    private_channels: int
+    parameters: int
+    macs: int  # of one image, in convolutions and linear layers
+
+    def to_plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def cost(config: TrainConfig, *, classes: int, channels: int, size: int) -> Cost:
+    """Counts a config's network for images of `size` × `size`; no memory is spent on it.
+
+    >>> cost(TrainConfig.model_validate({"ensemble": "single"}), classes=10, channels=3, size=32).parameters
+    1467610
+    """
+    with torch.device("meta"):
+        network = nn.build(config, channels, classes).eval()
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            network(torch.empty(1, channels, size, size))
+    return Cost(
+        config.model.name,
+        config.ensemble.kind,
+        config.heads,
+        config.private_channels,
+        sum(parameter.numel() for parameter in network.parameters()),
+        counter.get_total_flops() // 2,
+    )

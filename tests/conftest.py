@@ -1,0 +1,31 @@
+"""What tests share: small real images, and one thread a test process so that parallel ones do not fight."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cbe.data import Dataset, open_dataset
+from cbe.spec import TrainConfig
+
+torch.set_num_threads(1)
+
+
+def small(**sections: object) -> TrainConfig:
+    """A config that trains in a second: digits, the smallest network, few steps."""
+    base: dict[str, dict[str, object]] = {
+        "data": {"validation": 100},
+        "model": {"name": "wrn-10-1", "bn_momentum": 0.1},
+        "training": {"steps": 4, "batch_size": 8, "unlabeled_ratio": 2, "ema": 0.9, "eval_every": 2},
+    }
+    for name, section in sections.items():
+        if isinstance(section, dict):
+            base[name] = base.get(name, {}) | section
+        else:
+            base[name] = section  # type: ignore[assignment]
+    return TrainConfig.model_validate(base)
+
+
+@pytest.fixture(scope="session")
+def digits() -> Dataset:
+    return open_dataset(small().data)
