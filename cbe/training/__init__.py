@@ -1,0 +1,1 @@
+"""The training loop of one model on one device, or on one of several workers."""

@@ -1,0 +1,59 @@
+"""What runs fastest on which device.
+
+CPU: float32 in channels_last; a compiled step is faster but takes a minute to make, so it is on request.
+bfloat16 is refused there: oneDNN's kernels for it end the whole process on machines that announce AMX and do
+not grant it. `benchmarks/modes.py` measures the choices on the device at hand.
+CUDA: bfloat16 where the card has it, channels_last, compiled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from cbe.errors import ConfigError, Fault
+from cbe.spec import Training
+
+
+@dataclass(frozen=True)
+class Mode:
+    device: torch.device
+    precision: torch.dtype
+    compile: bool
+    layout: torch.memory_format = torch.channels_last
+
+    def autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == torch.bfloat16)
+
+
+def choose(training: Training) -> Mode:
+    """The device and how to use it, as the config says or as is fastest there."""
+    device = _device(training.device)
+    on_gpu = device.type == "cuda"
+    if training.precision == "bfloat16" and not on_gpu:
+        raise ConfigError(
+            [
+                Fault(
+                    "training.precision",
+                    f"bfloat16 is not supported on {device}",
+                    "use float32 or leave it out",
+                )
+            ]
+        )
+    fast = on_gpu and torch.cuda.is_bf16_supported()
+    wanted = training.precision or ("bfloat16" if fast else "float32")
+    compiled = on_gpu if training.compile is None else training.compile
+    return Mode(device, torch.bfloat16 if wanted == "bfloat16" else torch.float32, compiled)
+
+
+def _device(name: str | None) -> torch.device:
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        problem = f"{name!r} cannot be used here ({str(error).splitlines()[0]})"
+        raise ConfigError([Fault("training.device", problem, "leave it out, or give cpu or cuda")]) from error
+    return device

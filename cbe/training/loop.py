@@ -1,0 +1,121 @@
+"""The loop around the step: evaluate, checkpoint, report, until all steps are done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cbe.data import Dataset
+from cbe.errors import ConfigError, DataError, Fault
+from cbe.spec import TrainConfig
+from cbe.ssl.world import World
+from cbe.training import checkpoint
+from cbe.training.evaluate import Evaluator
+from cbe.training.optimiser import learning_rate
+from cbe.training.run import Run
+from cbe.training.step import train_step
+from cbe.training.summary import Summary
+
+Metrics = dict[str, Any]
+Report = Callable[[Metrics, "Snapshot"], None]
+Progress = Callable[[int, Metrics], None]
+
+# What may differ between a checkpoint and the run that continues it.
+_FREE = {("data", "root"), ("training", "device"), ("training", "log_every"), ("training", "compile")}
+
+
+def train(
+    config: TrainConfig,
+    data: Dataset,
+    report: Report,
+    *,
+    resume_from: Path | None = None,
+    progress: Progress | None = None,
+    world: World | None = None,
+) -> Summary:
+    """Trains one model; `report(metrics, snapshot)` is called after every evaluation, by every worker.
+
+    Where and whether to save the snapshot is the reporter's business. `progress(step, metrics)` is called
+    every `log_every` steps with what the training itself tells.
+    """
+    run = Run(config, data, world)
+    evaluations = _restore(run, resume_from) if resume_from else []
+    evaluator, training = Evaluator(run), run.config.training
+    started, first = time.perf_counter(), run.step
+    while run.step < training.steps:
+        train_step(run)
+        evaluates = run.step % training.evaluation_interval == 0 or run.step == training.steps
+        if not evaluates and run.step % training.log_every:
+            continue
+        metrics: Metrics = {"step": run.step, **run.meter.read()}
+        metrics["steps_per_s"] = (run.step - first) / (time.perf_counter() - started)
+        if evaluates:
+            metrics |= evaluator()
+            metrics["pseudo_confusion"] = run.meter.confusion()
+            metrics["lr"] = learning_rate(training, run.step - 1)
+            run.meter.reset()
+            evaluations.append(
+                {name: metrics.get(name) for name in ("step", "validation_error", "test_error")}
+            )
+        if progress is not None:
+            progress(run.step, metrics)
+        if evaluates:
+            report(metrics, Snapshot(run, evaluations))
+    return Summary.of(evaluations)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The run as it stands; valid until `report` returns."""
+
+    run: Run
+    evaluations: list[Metrics]
+
+    def save(self, path: Path) -> None:
+        state = {
+            "config": self.run.config.to_plain(),
+            "split": self.run.data.split.digest,
+            "evaluations": self.evaluations,
+            "run": self.run.state_dict(),
+        }
+        checkpoint.save(state, path)
+
+
+def _restore(run: Run, path: Path) -> list[Metrics]:
+    state = checkpoint.load(path, "cpu")
+    changed = sorted(_differences(state["config"], run.config.to_plain()))
+    if changed:
+        raise ConfigError(
+            [
+                Fault(
+                    key,
+                    f"the checkpoint was made with {was!r}, this run wants {now!r}",
+                    "start without --resume",
+                )
+                for key, was, now in changed
+            ]
+        )
+    if state["split"] != run.data.split.digest:
+        raise DataError(
+            f"{path}: the checkpoint was made on label split {state['split']}, this run has "
+            f"{run.data.split.digest}: the data have changed; start without --resume"
+        )
+    run.load_state_dict(state["run"])
+    evaluations: list[Metrics] = state["evaluations"]
+    return evaluations
+
+
+def _differences(
+    was: dict[str, Any], now: dict[str, Any], place: tuple[str, ...] = ()
+) -> list[tuple[str, Any, Any]]:
+    found = []
+    for key in was.keys() | now.keys():
+        here, a, b = (*place, key), was.get(key), now.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            found += _differences(a, b, here)
+        elif a != b and here not in _FREE:
+            found.append((".".join(here), a, b))
+    return found

@@ -1,0 +1,69 @@
+"""Figures that add up on the device and are read, with one synchronisation, every few steps."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cbe.errors import NonFiniteLoss
+
+TERMS = ("loss", "labeled", "unlabeled", "lb", "lv", "fairness")
+COUNTS = ("steps", "used", "correct", "weight", "agreed", "samples")
+
+
+class Meter:
+    """Sums since the last reset, the pseudo-labels' confusions, and the first loss that was not finite."""
+
+    def __init__(self, classes: int, device: torch.device) -> None:
+        self._sums = torch.zeros(len(TERMS) + len(COUNTS), device=device)
+        self._confusion = torch.zeros(classes * classes, device=device)
+        self._bad = torch.full((1 + len(TERMS),), -1.0, device=device)  # step, terms
+        self._one = torch.ones((), device=device)
+
+    def losses(self, step: int, terms: dict[str, Tensor]) -> None:
+        zero = torch.zeros_like(self._one)
+        values = torch.stack([terms.get(name, zero).detach().float() for name in TERMS])
+        self._sums[: len(TERMS)] += values
+        self._sums[len(TERMS)] += 1
+        first = (self._bad[0] < 0) & ~values.isfinite().all()
+        self._bad = torch.where(first, torch.cat([self._one[None] * step, values]), self._bad)
+
+    def pseudo_labels(
+        self, target: Tensor, weight: Tensor, kept: Tensor, agreement: float, truth: Tensor
+    ) -> None:
+        """Takes in the pseudo-labels [N, K] used, the heads' weights [N, M] and what of them was kept [N]."""
+        label, known = target.argmax(dim=1), truth >= 0
+        used = kept * known
+        agreed = (weight.mean(dim=1) >= agreement - 1e-6).float()
+        counts = [used.sum(), (used * (label == truth)).sum(), weight.mean(dim=1).sum(), agreed.sum()]
+        self._sums[len(TERMS) + 1 :] += torch.stack([*counts, self._one * len(truth)])
+        cell = truth.clamp_min(0) * target.shape[1] + label
+        self._confusion.scatter_add_(0, cell, used)
+
+    def read(self) -> dict[str, float | None]:
+        """Means since the last reset; raises where a loss was not finite."""
+        values = torch.cat([self._sums, self._bad]).tolist()
+        bad = values[len(TERMS) + len(COUNTS) :]
+        if bad[0] >= 0:
+            raise NonFiniteLoss(int(bad[0]), dict(zip(TERMS, bad[1:], strict=True)))
+        count = dict(zip(COUNTS, values[len(TERMS) :], strict=False))
+        steps = max(count["steps"], 1)
+        means: dict[str, float | None] = {
+            ("loss" if name == "loss" else f"loss_{name}"): value / steps
+            for name, value in zip(TERMS, values, strict=False)
+        }
+        samples = count["samples"]
+        means["pseudo_accuracy"] = count["correct"] / count["used"] if count["used"] else None
+        means["sampling_rate"] = count["weight"] / samples if samples else None
+        means["sampling_rate_ensemble"] = count["agreed"] / samples if samples else None
+        return means
+
+    def confusion(self) -> list[list[float]]:
+        """Weight of pseudo-labels by true class (rows) and given class (columns)."""
+        side = round(len(self._confusion) ** 0.5)
+        matrix: list[list[float]] = self._confusion.view(side, side).tolist()
+        return matrix
+
+    def reset(self) -> None:
+        self._sums.zero_()
+        self._confusion.zero_()
