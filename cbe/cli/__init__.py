@@ -1,0 +1,51 @@
+"""The `cbe` command. Each command is one library call; what it prints on stdout is data, on stderr talk."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from cbe import __version__
+from cbe.cli import cost, train
+from cbe.errors import CbeError
+
+app = typer.Typer(
+    help="Hyperparameter studies for semi-supervised image classification with the channel-based ensemble.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("train")(train.command)
+app.command("cost")(cost.command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Runs a command; an error raised on purpose becomes its message and exit code, without a traceback."""
+    try:
+        app()
+    except CbeError as error:
+        print(f"cbe: {error}" if "\n" not in str(error) else f"cbe:\n{error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)

@@ -1,0 +1,73 @@
+"""`cbe train`: one model, watched."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cbe.spec import TrainConfig, read_config
+
+
+def command(
+    file: Annotated[Path | None, typer.Argument(help="A training file (YAML)")] = None,
+    method: Annotated[str | None, typer.Option(help="SSL method, as fixmatch")] = None,
+    ensemble: Annotated[str | None, typer.Option(help="Ensemble, as channel or single")] = None,
+    model: Annotated[str | None, typer.Option(help="Network, as wrn-28-2")] = None,
+    data: Annotated[str | None, typer.Option(help="Data source, as digits")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value, as training.steps=500; may be repeated")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/NAME when left out")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as an object for a program")] = False,
+) -> None:
+    """Train one model and say how good it is."""
+    from cbe.store.run_folder import RunFolder
+
+    sections = {"method": method, "ensemble": ensemble, "model": model, "data": data}
+    given = [name for name in sections.values() if name]
+    folder = RunFolder(out or Path("runs") / (file.stem if file else "-".join(given) or "default"))
+    if resume and not (file or given or settings):
+        config = read_config(TrainConfig, folder.config_path())
+    else:
+        config = read_config(TrainConfig, file, settings or (), sections)
+    summary = run(config, folder, resume=resume)
+    if as_json:
+        print(json.dumps(summary, indent=2))
+    else:
+        from cbe.cli.screen import print_summary
+
+        print_summary(summary)
+
+
+def run(config: TrainConfig, folder: Any, *, resume: bool) -> dict[str, Any]:
+    """Trains into a folder and returns the summary."""
+    from cbe.cli.screen import Screen
+    from cbe.data import open_dataset
+    from cbe.ssl import resolve
+    from cbe.training.loop import Snapshot, train
+
+    config = resolve(config)
+    with Screen(config, folder.path) as screen:
+        dataset = open_dataset(config.data, progress=screen.say)
+        if resume:
+            folder.config_path()
+        else:
+            folder.create(config.to_plain(), dataset.split.to_plain())
+        screen.describe(dataset)
+
+        def report(metrics: dict[str, Any], snapshot: Snapshot) -> None:
+            # Metrics first: a crash in between repeats the steps since the checkpoint and replaces the row.
+            folder.add(metrics)
+            snapshot.save(folder.checkpoint)
+            screen.saved(metrics["step"])
+
+        # A run that ended before its first checkpoint starts again.
+        start = folder.checkpoint if resume and folder.checkpoint.exists() else None
+        summary = train(config, dataset, report, resume_from=start, progress=screen.progress)
+    result = {"folder": str(folder.path), "split": dataset.split.digest, **summary.to_plain()}
+    folder.finish(result)
+    return result

@@ -1,0 +1,94 @@
+"""The folder of one training run: its config, its split, its metrics as Parquet and its last checkpoint.
+
+    config.yaml  split.json  metrics/00000400.parquet …  checkpoint.pt  result.json
+
+Every file is written aside and renamed, so that a reader, and the next start after a crash, sees whole files
+only. A report's file is named by its step: repeating a step after a crash replaces it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from cbe.errors import InputError, RunError
+
+_FIGURES = (
+    *("loss", "loss_labeled", "loss_unlabeled", "loss_lb", "loss_lv", "loss_fairness", "lr", "steps_per_s"),
+    *("pseudo_accuracy", "sampling_rate", "sampling_rate_ensemble"),
+    *("validation_error", "validation_loss", "test_error"),
+    *("head_correlation", "head_disagreement", "variance_ensemble", "variance_heads"),
+)
+
+SCHEMA = pa.schema(
+    [
+        pa.field("step", pa.int64(), nullable=False),
+        *(pa.field(name, pa.float64()) for name in _FIGURES),
+        pa.field("thresholds", pa.list_(pa.float64())),  # per class, mean over heads
+        pa.field("confusion", pa.list_(pa.list_(pa.float64()))),  # validation: rows true, columns predicted
+        pa.field("pseudo_confusion", pa.list_(pa.list_(pa.float64()))),  # the same of the pseudo-labels used
+    ],
+    metadata={"cbe.schema": "metrics/1"},
+)
+
+
+class RunFolder:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoint = path / "checkpoint.pt"
+
+    def create(self, config: dict[str, Any], split: dict[str, Any]) -> None:
+        """Claims the folder for a new run; refuses one that holds another."""
+        if (self.path / "config.yaml").exists():
+            raise InputError(
+                f"{self.path}: holds a run already; go on with --resume, or choose another --out"
+            )
+        try:
+            (self.path / "metrics").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"{self.path}: cannot be written ({error.strerror}); choose another --out"
+            ) from None
+        self._write("split.json", json.dumps(split).encode())
+        self._write("config.yaml", yaml.safe_dump(config, sort_keys=False).encode())
+
+    def config_path(self) -> Path:
+        path = self.path / "config.yaml"
+        if not path.exists():
+            raise InputError(f"{self.path}: no run to resume here; start it without --resume")
+        return path
+
+    def add(self, metrics: dict[str, Any]) -> None:
+        """Keeps one report."""
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_pylist([metrics], schema=SCHEMA), sink)
+        self._write(f"metrics/{metrics['step']:08d}.parquet", sink.getvalue().to_pybytes())
+
+    def metrics(self) -> pa.Table:
+        """All reports in the order of steps."""
+        parts = sorted((self.path / "metrics").glob("[0-9]*.parquet"))
+        return pa.concat_tables([SCHEMA.empty_table(), *(pq.read_table(part) for part in parts)])
+
+    def finish(self, result: dict[str, Any]) -> None:
+        self._write("result.json", json.dumps(result, indent=2).encode())
+
+    def _write(self, name: str, content: bytes) -> None:
+        path = self.path / name
+        aside = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with aside.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            aside.replace(path)
+        except OSError as error:
+            aside.unlink(missing_ok=True)
+            raise RunError(
+                f"{path}: could not be written ({error.strerror}); free some space and resume"
+            ) from None
