@@ -206,7 +206,11 @@ def test_losses_of_constant_inputs_are_finite_and_so_are_their_gradients(value: 
         losses.ensemble(logits, losses.soft_target(p, torch.ones(n, 3))),
         losses.ensemble(logits, losses.soft_target(p, torch.zeros(n, 3))),
         losses.ensemble(logits, losses.hard_target(p, torch.zeros(n, 3), 0.8)),
-        *(losses.low_bias(private, kind, pairs) for kind in ("abs", "square", "signed") for pairs in ("all", "ring")),  # type: ignore[arg-type]
+        *(
+            losses.low_bias(private, kind, pairs)
+            for kind in ("abs", "square", "signed")
+            for pairs in ("all", "ring")
+        ),  # type: ignore[arg-type]
     ]
     sum(every).backward()  # type: ignore[union-attr]
     assert all(loss.isfinite() for loss in every)

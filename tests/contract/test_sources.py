@@ -1,0 +1,414 @@
+"""Every data source keeps one contract, on small files in the formats it reads in earnest.
+
+The torchvision sets are written in their on-disk formats; the checksums torchvision pins are replaced by
+those of the small files, and nothing is downloaded but from a server inside the test.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import pickle
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import boto3
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from moto.server import ThreadedMotoServer
+from PIL import Image
+
+from cbe.data import Dataset, Pool, open_dataset
+from cbe.errors import DataError
+from cbe.spec import Data
+from cbe.spec.registry import SOURCES, load
+
+Pixels = np.ndarray
+
+
+@dataclass
+class Made:
+    """A source on disk, and what must come out of it."""
+
+    config: Data
+    images: Pixels | None = None
+    labels: Pixels | None = None
+    unlabeled: Pixels | None = None
+
+
+def pixels(count: int, channels: int = 3, side: int = 12, seed: int = 0) -> Pixels:
+    return np.random.default_rng(seed).integers(0, 256, (count, channels, side, side), dtype=np.uint8)
+
+
+def png(image: Pixels) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)).save(file, "PNG")
+    return file.getvalue()
+
+
+def write_parquet(path: Path, images: Pixels, labels: Pixels | None, names: list[str] | None = None) -> None:
+    columns: dict[str, object] = {"image": [{"bytes": png(image), "path": None} for image in images]}
+    kinds = {"image": pa.struct([("bytes", pa.binary()), ("path", pa.string())])}
+    if labels is not None:
+        columns["label"], kinds["label"] = labels.tolist(), pa.int64()
+    features = {"label": {"names": names, "_type": "ClassLabel"}, "image": {"_type": "Image"}}
+    about = {"huggingface": json.dumps({"info": {"features": features}})} if names else None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(
+        pa.table(columns, schema=pa.schema(list(kinds.items()), metadata=about)), path, row_group_size=7
+    )
+
+
+def write_folder(folder: Path, images: Pixels, names: list[str] | None = None) -> None:
+    """Image i goes to class i modulo the number of classes; without classes, straight into the folder."""
+    for index, image in enumerate(images):
+        place = folder / names[index % len(names)] if names else folder
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{index:04}.png").write_bytes(png(image))
+
+
+def md5(path: Path) -> str:
+    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def s3_port() -> Iterator[int]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    yield server.get_host_and_port()[1]
+    server.stop()
+
+
+@pytest.fixture
+def s3(s3_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The query that leads to a real S3 API with a bucket `cbe-bucket`."""
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
+    client = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{s3_port}")
+    client.create_bucket(Bucket="cbe-bucket")
+    yield f"?endpoint_override=127.0.0.1:{s3_port}&scheme=http&region=us-east-1"
+    client.close()
+
+
+def make_digits(tmp: Path, request: pytest.FixtureRequest) -> Made:
+    return Made(Data(source="digits", root=str(tmp), labels=20))
+
+
+def make_parquet(tmp: Path, request: pytest.FixtureRequest) -> Made:
+    images, labels = pixels(30), np.arange(30) % 3
+    write_parquet(tmp / "set/train-0.parquet", images[:16], labels[:16], ["cat", "dog", "eel"])
+    write_parquet(tmp / "set/train-1.parquet", images[16:], labels[16:], ["cat", "dog", "eel"])
+    write_parquet(tmp / "set/test.parquet", pixels(6, seed=1), np.arange(6) % 3)
+    (tmp / "set/validation.parquet").write_bytes(b"never read")
+    config = Data(source="parquet", path=str(tmp / "set"), root=str(tmp / "root"), labels=7)
+    return Made(config, images, labels)
+
+
+def make_parquet_s3(tmp: Path, request: pytest.FixtureRequest) -> Made:
+    query = request.getfixturevalue("s3")
+    made = make_parquet(tmp, request)
+    client = boto3.client("s3", endpoint_url="http://" + query.partition("=")[2].partition("&")[0])
+    for file in (tmp / "set").iterdir():
+        client.put_object(Bucket="cbe-bucket", Key=f"deep/set/{file.name}", Body=file.read_bytes())
+    client.close()
+    update = {"path": "s3://cbe-bucket/deep/set" + query}
+    return Made(made.config.model_copy(update=update), made.images, made.labels)
+
+
+def make_parquet_unlabeled(tmp: Path, request: pytest.FixtureRequest) -> Made:
+    made = make_parquet(tmp, request)
+    made.unlabeled = pixels(9, seed=2)
+    write_parquet(tmp / "set/unlabeled.parquet", made.unlabeled, None)
+    return made
+
+
+def make_folder(tmp: Path, request: pytest.FixtureRequest) -> Made:
+    images, names, own = pixels(24, 1), ["ant", "bee", "cow"], pixels(8, 1, seed=2)
+    write_folder(tmp / "set/labeled", images, names)
+    write_folder(tmp / "set/unlabeled/deep", own)
+    write_folder(tmp / "set/test", pixels(6, 1, seed=1), names)
+    for name in (
+        "labeled/.hidden.png",
+        "labeled/ant/.DS_Store.png",
+        "unlabeled/__MACOSX/0.png",
+        "labeled/notes.txt",
+    ):
+        (tmp / "set" / name).parent.mkdir(exist_ok=True)
+        (tmp / "set" / name).write_bytes(b"no image")
+    order = np.argsort(np.arange(24) % 3, kind="stable")
+    config = Data(source="folder", path=str(tmp / "set"), root=str(tmp / "root"), labels=6)
+    return Made(config, images[order], np.sort(np.arange(24) % 3), own)
+
+
+def make_fashion_mnist(tmp: Path, request: pytest.FixtureRequest) -> Made:
+    images, labels = pixels(40, 1, 28), np.arange(40) % 10
+    raw = tmp / "FashionMNIST/raw"
+    raw.mkdir(parents=True)
+    for part, these, those in (("train", images, labels), ("t10k", images[:20], labels[:20])):
+        header = struct.pack(">IIII", 0x803, len(these), 28, 28)
+        (raw / f"{part}-images-idx3-ubyte").write_bytes(header + these.tobytes())
+        header = struct.pack(">II", 0x801, len(those))
+        (raw / f"{part}-labels-idx1-ubyte").write_bytes(header + those.astype(np.uint8).tobytes())
+    return Made(Data(source="fashion_mnist", root=str(tmp), labels=20), images, labels)
+
+
+def make_cifar(tmp: Path, request: pytest.FixtureRequest, classes: int) -> Made:
+    from cbe.data.vision import datasets
+
+    build = datasets.CIFAR10 if classes == 10 else datasets.CIFAR100
+    key, names_key = ("labels", "label_names") if classes == 10 else ("fine_labels", "fine_label_names")
+    count = 6 * classes
+    images, labels = pixels(count, 3, 32), np.arange(count) % classes
+    folder = tmp / build.base_folder
+    folder.mkdir()
+    patch = request.getfixturevalue("monkeypatch")
+    for attribute in ("train_list", "test_list"):
+        names = [name for name, _ in getattr(build, attribute)]
+        shards = zip(
+            names, np.array_split(images, len(names)), np.array_split(labels, len(names)), strict=True
+        )
+        for name, these, those in shards:
+            batch = {"data": these.reshape(len(these), -1), key: those.tolist()}
+            (folder / name).write_bytes(pickle.dumps(batch))
+        patch.setattr(build, attribute, [[name, md5(folder / name)] for name in names])
+    meta = folder / build.meta["filename"]
+    meta.write_bytes(pickle.dumps({names_key: [f"class {label}" for label in range(classes)]}))
+    patch.setattr(build, "meta", {**build.meta, "md5": md5(meta)})
+    return Made(Data(source=f"cifar{classes}", root=str(tmp), labels=2 * classes), images, labels)
+
+
+def make_svhn(tmp: Path, request: pytest.FixtureRequest) -> Made:
+    from scipy.io import savemat
+
+    from cbe.data.vision import datasets
+
+    images, labels = pixels(40, 3, 32), np.arange(40) % 10
+    pins = {}
+    for part in ("train", "test"):
+        file = tmp / f"{part}_32x32.mat"
+        savemat(file, {"X": images.transpose(2, 3, 1, 0), "y": np.where(labels == 0, 10, labels)[:, None]})
+        pins[part] = ["http://127.0.0.1:9/none", file.name, md5(file)]
+    request.getfixturevalue("monkeypatch").setattr(datasets.SVHN, "split_list", pins)
+    return Made(Data(source="svhn", root=str(tmp), labels=20), images, labels)
+
+
+def make_stl10(tmp: Path, request: pytest.FixtureRequest) -> Made:
+    from cbe.data.vision import datasets
+
+    images, labels, own = pixels(40, 3, 96), np.arange(40) % 10, pixels(15, 3, 96, seed=2)
+    folder = tmp / "stl10_binary"
+    folder.mkdir()
+    for part, these in (("train", images), ("test", images), ("unlabeled", own)):
+        (folder / f"{part}_X.bin").write_bytes(these.transpose(0, 1, 3, 2).tobytes())
+        (folder / f"{part}_y.bin").write_bytes((labels + 1).astype(np.uint8).tobytes())
+    (folder / "class_names.txt").write_text("\n".join(f"class {label}" for label in range(10)))
+    patch = request.getfixturevalue("monkeypatch")
+    for attribute in ("train_list", "test_list"):
+        pins = [[name, md5(folder / name)] for name, _ in getattr(datasets.STL10, attribute)]
+        patch.setattr(datasets.STL10, attribute, pins)
+    return Made(Data(source="stl10", root=str(tmp), labels=20), images, labels, own)
+
+
+MAKERS: dict[str, Callable[[Path, pytest.FixtureRequest], Made]] = {
+    "digits": make_digits,
+    "parquet": make_parquet,
+    "parquet on s3": make_parquet_s3,
+    "parquet with unlabeled": make_parquet_unlabeled,
+    "folder": make_folder,
+    "fashion_mnist": make_fashion_mnist,
+    "cifar10": partial(make_cifar, classes=10),
+    "cifar100": partial(make_cifar, classes=100),
+    "svhn": make_svhn,
+    "stl10": make_stl10,
+}
+
+
+@pytest.fixture(params=MAKERS)
+def made(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
+    # So that small sets take several rounds too.
+    for module in ("cbe.data.sources.parquet", "cbe.data.sources.folder", "cbe.data.sources.decode"):
+        monkeypatch.setattr(f"{module}.AT_ONCE", 7)
+    monkeypatch.setattr("cbe.data.cache._AT_ONCE", 7)
+    result: Made = MAKERS[request.param](tmp_path, request)
+    return result
+
+
+def sets(found: Dataset) -> dict[str, object]:
+    parts = {name: getattr(found, name) for name in ("labeled", "unlabeled", "validation", "test")}
+    return {name: part for name, part in parts.items() if part is not None}
+
+
+def test_every_registered_source_is_under_contract() -> None:
+    assert {name.split()[0] for name in MAKERS} == set(SOURCES)
+
+
+def test_a_source_gives_back_the_images_that_were_written(made: Made) -> None:
+    pool: Pool = load(SOURCES, made.config.source)(made.config)
+    assert pool.test is not None and len(pool.test)
+    if made.images is not None:
+        np.testing.assert_array_equal(pool.train.images, made.images)
+        np.testing.assert_array_equal(pool.train.labels, made.labels)
+    if made.unlabeled is None:
+        assert pool.unlabeled is None
+    else:
+        np.testing.assert_array_equal(pool.unlabeled.images, made.unlabeled)
+        assert set(pool.unlabeled.labels) == {-1}
+
+
+def test_a_data_set_has_images_of_one_kind_and_labels_in_range(made: Made) -> None:
+    found = open_dataset(made.config)
+    shape = found.labeled.images.shape[1:]
+    for name, part in sets(found).items():
+        assert part.images.dtype == np.uint8 and part.images.shape == (len(part.labels), *shape), name
+        assert part.labels.dtype == np.int64 and part.labels.max() < len(found.classes), name
+        assert part.labels.min() >= (-1 if name == "unlabeled" else 0), name
+    assert len(found.mean) == len(found.std) == shape[0] and min(found.std) > 0
+    assert found.flip == (made.config.source not in ("digits", "svhn"))
+    assert len(found.labeled) == made.config.labels
+    np.testing.assert_array_equal(np.unique(found.labeled.labels), np.arange(len(found.classes)))
+
+
+def test_a_split_is_disjoint_and_decided_by_the_split_seed_alone(made: Made) -> None:
+    first, again = open_dataset(made.config), open_dataset(made.config)
+    other = open_dataset(made.config.model_copy(update={"split_seed": 1}))
+    split = first.split
+    assert not set(split.labeled) & set(split.validation)
+    assert split.own_unlabeled == (made.unlabeled is not None)
+    if split.own_unlabeled:
+        assert len(first.unlabeled) == len(made.unlabeled) + len(first.labeled)
+    else:
+        assert not set(split.unlabeled) & set(split.validation) and set(split.labeled) <= set(split.unlabeled)
+    assert split.digest == again.split.digest != other.split.digest
+    np.testing.assert_array_equal(first.test.images, other.test.images)
+
+
+def test_a_second_start_reads_the_same_arrays_from_the_cache(made: Made) -> None:
+    cached = made.config.source != "digits"
+    first_lines: list[str] = []
+    second_lines: list[str] = []
+    first = open_dataset(made.config, progress=first_lines.append)
+    second = open_dataset(made.config, progress=second_lines.append)
+    assert [line.rpartition(": ")[2] for line in first_lines] == ["decoding the images, once"] * cached
+    assert second_lines == []
+    assert isinstance(second.test.images, np.memmap) == cached
+    for part, same in zip(sets(first).values(), sets(second).values(), strict=True):
+        np.testing.assert_array_equal(part.images, same.images)
+        np.testing.assert_array_equal(part.labels, same.labels)
+    about = ("name", "classes", "flip", "mean", "std")
+    assert [getattr(first, name) for name in about] == [getattr(second, name) for name in about]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_come_in_the_size_and_channels_asked_for(made: Made, channels: int) -> None:
+    plain, asked = (
+        open_dataset(made.config.model_copy(update=update))
+        for update in ({}, {"size": 10, "channels": channels})
+    )
+    for name, part in sets(asked).items():
+        assert part.images.shape[1:] == (channels, 10, 10), name
+    np.testing.assert_array_equal(plain.split.labeled, asked.split.labeled)
+    brightness = (plain.test.images.mean(), asked.test.images.mean())
+    assert brightness[0] == pytest.approx(brightness[1], rel=0.05)
+
+
+def refuses(config: Data, *wanted: str) -> None:
+    """Opening fails with one line that says where, what was found, what is wanted and what to do."""
+    with pytest.raises(DataError) as caught:
+        open_dataset(config)
+    for text in wanted:
+        assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_s3_takes_its_endpoint_from_the_environment(
+    tmp_path: Path, request: pytest.FixtureRequest, s3_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make_parquet_s3(tmp_path, request).config
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{s3_port}")
+    assert len(open_dataset(config.model_copy(update={"path": "s3://cbe-bucket/deep/set"})).labeled) == 7
+
+
+def test_a_wrong_bucket_is_named_with_what_to_check(s3: str, tmp_path: Path) -> None:
+    for path in ("s3://no-such-bucket/set", "s3://cbe-bucket/no-such-folder"):
+        config = Data(source="parquet", path=path + s3, root=str(tmp_path))
+        refuses(config, path, "does not exist", "wanted a .parquet file", "check", "AWS_")
+
+
+def test_class_names_of_hugging_face_say_whether_images_may_be_mirrored(tmp_path: Path) -> None:
+    for names, flip in ((["3", "7"], False), (["cat", "dog"], True)):
+        write_parquet(tmp_path / "some.parquet", pixels(8), np.arange(8) % 2, names)
+        config = Data(source="parquet", path=str(tmp_path / "some.parquet"), root=str(tmp_path), labels=2)
+        found = open_dataset(config)
+        assert found.classes == tuple(names) and found.flip == flip
+        assert open_dataset(config.model_copy(update={"flip": not flip})).flip != flip
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """A folder and the address under which it is served."""
+    folder = tmp_path / "mirror"
+    folder.mkdir()
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *args: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield folder, f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_set_that_is_not_there_is_downloaded_with_a_progress_bar_on_a_terminal_only(
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    mirror: tuple[Path, str],
+    monkeypatch: pytest.MonkeyPatch,
+    terminal: bool,
+) -> None:
+    from cbe.data.vision import datasets
+
+    folder, address = mirror
+    made = make_fashion_mnist(tmp_path, request)
+    for file in (tmp_path / "FashionMNIST/raw").iterdir():
+        (folder / f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes()))
+    pins = [(name, md5(folder / name)) for name, _ in datasets.FashionMNIST.resources]
+    monkeypatch.setattr(datasets.FashionMNIST, "mirrors", [address])
+    monkeypatch.setattr(datasets.FashionMNIST, "resources", pins)
+    config = made.config.model_copy(update={"root": str(tmp_path / "fresh")})
+    stderr = io.StringIO()
+    monkeypatch.setattr(stderr, "isatty", lambda: terminal)
+    monkeypatch.setattr("sys.stderr", stderr)
+    assert len(open_dataset(config).labeled) == 20
+    lines: list[str] = []
+    open_dataset(config, progress=lines.append)
+    assert lines == []
+    assert ("100" in stderr.getvalue()) if terminal else stderr.getvalue() == ""
+
+
+def test_a_failed_download_says_which_files_to_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cbe.data.vision import datasets
+
+    monkeypatch.setattr(datasets.FashionMNIST, "mirrors", ["http://127.0.0.1:9/"])
+    monkeypatch.setattr(datasets.CIFAR10, "url", "http://127.0.0.1:9/")
+    for source, file in (("fashion_mnist", "train-images-idx3-ubyte"), ("cifar10", "data_batch_1")):
+        config = Data(source=source, root=str(tmp_path))
+        refuses(
+            config, f"{source} could not be downloaded", "refused", file, str(tmp_path), "copy", "parquet"
+        )
