@@ -106,10 +106,19 @@ def test_rows_that_cannot_be_used_are_named_by_number(
     refuses(config, "some.parquet row 7: no bytes in column image … wanted the encoded image … write")
     config = parquet(tmp_path, image=images, label=[*LABELS[:6], None, 1])
     refuses(config, "some.parquet row 6: label -1 in column label … wanted 0 to 1 … correct")
+    config = parquet(tmp_path, image=images, label=[*LABELS[:7], 10**9])
+    refuses(config, "some.parquet row 7: label 1000000000 in column label … wanted 0 to 7 … correct")
     (tmp_path / "some.parquet").write_bytes(b"no parquet")
     refuses(config, "some.parquet: cannot be read … wanted a parquet file … replace")
     config = parquet(tmp_path, image=pa.array([], pa.binary()), label=pa.array([], pa.int8()))
     refuses(config, "some.parquet: has no rows … wanted images … remove")
+
+
+def test_a_row_is_counted_from_the_start_of_its_own_file(tmp_path: Path) -> None:
+    for name, labels in (("train-0", LABELS), ("train-1", [0, 1, -1])):
+        table = pa.table({"image": [png()] * len(labels), "label": labels})
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    refuses(Data(source="parquet", path=str(tmp_path), root=str(tmp_path)), "train-1.parquet row 2: label -1")
 
 
 def test_a_folder_with_link_loops_is_read_once(folder: Data, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Threshold policies against values worked out by hand over three successive steps; the sums are in comments."""
+"""Threshold policies against values worked out by hand over three successive steps."""
 
 from __future__ import annotations
 

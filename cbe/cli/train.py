@@ -48,9 +48,11 @@ def run(config: TrainConfig, folder: Any, *, resume: bool) -> dict[str, Any]:
     from cbe.cli.screen import Screen
     from cbe.data import open_dataset
     from cbe.ssl import resolve
+    from cbe.training.device import choose
     from cbe.training.loop import Snapshot, train
 
     config = resolve(config)
+    choose(config.training)  # a device that is not there is told before anything is written
     with Screen(config, folder.path) as screen:
         dataset = open_dataset(config.data, progress=screen.say)
         if resume:

@@ -56,9 +56,8 @@ class Run:
         training = config.training
         self.batches = Batches(data, training.batch_size, training.unlabeled_ratio, seed, device, self.world)
         self.generator = torch.Generator().manual_seed(seed + 2)
-        flip = data.flip if config.data.flip is None else config.data.flip
         self.augmenter = Augmenter(
-            training.randaugment, flip=flip, height=height, width=width, generator=self.generator
+            training.randaugment, flip=data.flip, height=height, width=width, generator=self.generator
         )
         self.mean, self.std = (torch.tensor(x, device=device) for x in (data.mean, data.std))
         self.meter = Meter(classes, device)

@@ -357,6 +357,26 @@ def test_class_names_of_hugging_face_say_whether_images_may_be_mirrored(tmp_path
         assert open_dataset(config.model_copy(update={"flip": not flip})).flip != flip
 
 
+def test_labels_of_unlabeled_images_are_kept_for_metrics_where_they_are_known(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    config = make_parquet(tmp_path, request).config
+    write_parquet(tmp_path / "set/unlabeled.parquet", pixels(4, seed=2), np.array([2, 0, 3, -5]))
+    found = open_dataset(config.model_copy(update={"labeled_in_unlabeled": False}))
+    assert found.unlabeled.labels.tolist() == [2, 0, -1, -1]
+
+
+def test_a_complete_set_is_read_though_its_root_cannot_be_locked_or_written(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    config = make_fashion_mnist(tmp_path, request).config
+    (tmp_path / ".fashion_mnist.lock").mkdir()
+    (tmp_path / ".cache").write_bytes(b"")
+    lines: list[str] = []
+    assert len(open_dataset(config, progress=lines.append).labeled) == 20
+    assert "going on without a cache" in lines[-1]
+
+
 @pytest.fixture
 def mirror(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     """A folder and the address under which it is served."""

@@ -1,0 +1,64 @@
+"""Imports point one way, and checking a file never loads torch."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import cbe
+
+ROOT = Path(cbe.__file__).parent
+
+# What a package may import from beside itself.
+ALLOWED = {
+    "errors": set(),
+    "spec": {"errors"},
+    "data": {"errors", "spec"},
+    "nn": {"errors", "spec"},
+    "ssl": {"errors", "spec"},
+    "training": {"errors", "spec", "data", "nn", "ssl"},
+    "store": {"errors", "spec"},
+    "cli": {"errors", "spec", "data", "nn", "ssl", "training", "store"},
+}
+
+
+def imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_imports_point_one_way() -> None:
+    wrong = []
+    for path in ROOT.rglob("*.py"):
+        package = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        if package == "__init__":
+            continue
+        for name in imported(path):
+            top, _, rest = name.partition(".")
+            other = rest.partition(".")[0]
+            if top == "cbe" and other in ALLOWED and other not in ALLOWED[package] | {package}:
+                wrong.append(f"{path.relative_to(ROOT)} imports cbe.{other}")
+            if top == "ray":
+                wrong.append(f"{path.relative_to(ROOT)} imports ray")
+    assert wrong == []
+
+
+def test_every_package_has_its_place_in_the_order() -> None:
+    packages = {
+        path.name.removesuffix(".py") for path in ROOT.iterdir() if path.suffix == ".py" or path.is_dir()
+    }
+    assert packages - {"__init__", "__pycache__", "py.typed"} == set(ALLOWED)
+
+
+def test_reading_a_config_and_asking_for_help_do_not_wait_for_torch() -> None:
+    code = (
+        "import sys; import cbe.cli; from cbe.spec import read_config, TrainConfig; read_config(TrainConfig)"
+    )
+    check = f"{code}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check]).returncode == 0
