@@ -33,6 +33,10 @@ def hard_target(probs: Tensor, weight: Tensor, agreement: float) -> Tensor:
     return F.one_hot(probs.mean(dim=1).argmax(dim=1), probs.shape[2]) * kept.unsqueeze(1)
 
 
+def ensemble_target(probs: Tensor, weight: Tensor, kind: Literal["soft", "hard"], agreement: float) -> Tensor:
+    return soft_target(probs, weight) if kind == "soft" else hard_target(probs, weight, agreement)
+
+
 def ensemble(logits: Tensor, target: Tensor) -> Tensor:
     """Eq. 3: cross-entropy of every head's view 1 against P, over all μB samples, selected or not."""
     return -(target.unsqueeze(1) * logits.float().log_softmax(dim=2)).sum(dim=2).mean()
