@@ -59,9 +59,11 @@ class NonFiniteLoss(RunError):
         listed = ", ".join(f"{name} {value:.4g}" for name, value in terms.items())
         super().__init__(
             f"loss is not finite at step {step} ({listed}); the last good checkpoint is kept; "
-            "try a smaller training.lr or the loss weight of the term that grew"
+            "try a smaller training.lr, or a smaller weight of the term that grew"
         )
 
 
 class CheckpointError(RunError):
-    retry = True
+    def __init__(self, message: str, *, retry: bool = False) -> None:
+        self.retry = retry
+        super().__init__(message)

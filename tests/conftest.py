@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -24,6 +26,22 @@ def small(**sections: object) -> TrainConfig:
         else:
             base[name] = section  # type: ignore[assignment]
     return TrainConfig.model_validate(base)
+
+
+def assert_same(a: Any, b: Any, place: str = "") -> None:
+    """Equal to the bit: weights, EMA, optimiser, thresholds, generators, positions."""
+    if isinstance(a, torch.Tensor):
+        assert torch.equal(a, b), place
+    elif isinstance(a, dict):
+        assert a.keys() == b.keys(), place
+        for key in a:
+            assert_same(a[key], b[key], f"{place}.{key}")
+    elif isinstance(a, list | tuple):
+        assert len(a) == len(b), place
+        for index, (x, y) in enumerate(zip(a, b, strict=True)):
+            assert_same(x, y, f"{place}[{index}]")
+    else:
+        assert a == b, place
 
 
 @pytest.fixture(scope="session")

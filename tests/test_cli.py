@@ -97,6 +97,15 @@ def test_a_killed_run_resumes_to_the_result_of_an_unbroken_one(quick: Path) -> N
     assert [p.name for p in (quick / "broken").rglob(".*")] in ([], [f".checkpoint.pt.{process.pid}"])
 
 
+def test_a_run_that_has_no_checkpoint_yet_resumes_only_as_it_was_started(quick: Path) -> None:
+    assert cbe("train", "quick.yaml", cwd=quick).returncode == 0
+    (quick / "runs/quick/checkpoint.pt").unlink()
+    changed = cbe("train", "quick.yaml", "--resume", "--set", "training.lr=0.5", cwd=quick)
+    assert changed.returncode == 2
+    assert "training.lr: the run was started with 0.03, now it is 0.5" in changed.stderr
+    assert cbe("train", "quick.yaml", "--resume", cwd=quick).returncode == 0
+
+
 def test_resuming_where_nothing_ran_is_refused(quick: Path) -> None:
     done = cbe("train", "--resume", "--out", "nowhere", cwd=quick)
     assert done.returncode == 2 and "no run to resume here" in done.stderr

@@ -55,7 +55,7 @@ def test_all_faults_are_told_at_once_each_with_its_line(tmp_path: Path) -> None:
     [
         (["steps"], "not of the form key=value"),
         (["training.lr=[1"], "is not a value"),
-        (["model=wrn-11-1"], "wrn-DEPTH-WIDTH with depth 6n+4"),
+        (["model=wrn-11-1"], "wrn-DEPTH-WIDTH, depth 6n+4"),
         (["ensemble.private_channels=128"], "ensemble.private_channels: 128 does not leave a shared channel"),
         (["ensemble=single", "ensemble.heads=3"], "single has one head"),
         (["ensemble=multihead", "ensemble.private_channels=3"], "has no private channels"),
@@ -85,6 +85,7 @@ def test_a_missing_file_names_the_nearest_one(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("a: [1", r"a\.yaml:\d+: not valid YAML"),
+        ("training: {lr: 1}\ntraining: {steps: 2}", r"a\.yaml:2: .*training is given twice"),
         ("- 1", "a list or a single value"),
         ("training: &t {steps: 3}\ndata: *t", "aliases are not allowed"),
         ("data: !!python/object/apply:os.system [ls]", "not valid YAML"),

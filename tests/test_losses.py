@@ -219,15 +219,20 @@ def test_losses_of_constant_inputs_are_finite_and_so_are_their_gradients(value: 
 
 
 def test_losses_are_float32_for_bfloat16_predictions() -> None:
+    def every(logits: Tensor, private: Tensor) -> list[Tensor]:
+        labels, weight = torch.arange(4), torch.ones(4, 3)
+        p = logits.float().softmax(2)
+        return [
+            losses.supervised(logits, labels),
+            losses.ensemble(logits, p.mean(1)),
+            losses.low_bias(private),
+            losses.low_bias(private, "abs", "ring"),
+            losses.low_variance(logits, labels),
+            losses.hard_cross_entropy(logits, p, weight),
+            losses.soft_cross_entropy(logits, p, weight),
+            losses.squared_error(logits, p, weight),
+        ]
+
     logits, private = draw((4, 3, 5), 0).bfloat16(), draw((4, 3, 6), 1).bfloat16()
-    labels = torch.arange(4)
-    p = logits.float().softmax(2)
-    made = [
-        losses.supervised(logits, labels),
-        losses.ensemble(logits, p.mean(1)),
-        losses.low_bias(private),
-        losses.low_bias(private, "abs", "ring"),
-        losses.low_variance(logits, labels),
-        losses.squared_error(logits, p, torch.ones(4, 3)),
-    ]
-    assert {loss.dtype for loss in made} == {torch.float32}
+    rounded = zip(every(logits, private), every(logits.float(), private.float()), strict=True)
+    assert all(a.dtype == torch.float32 and torch.equal(a, b) for a, b in rounded)

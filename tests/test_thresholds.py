@@ -58,6 +58,12 @@ def test_flexmatch_is_the_same_whatever_the_order_of_a_repeated_image() -> None:
     assert outcomes[0] == outcomes[1]
 
 
+def test_flexmatch_keeps_a_confident_view_of_an_image_that_stands_twice() -> None:
+    policy = Curriculum(shape())
+    apply(policy, two([0.95, 0.05], [0.55, 0.45]), (2, 2))
+    assert policy.chosen[:, 0].tolist() == [2, 2, 0, 2]  # 2 is never
+
+
 def test_freematch_updates_before_it_masks() -> None:
     policy = SelfAdaptive(shape())
     # Mean confidence .8: τ = (.5+.8)/2; mean prediction (.8,.2): p̃ = (.65,.35); all class 0: h̃ = (.75,.25).

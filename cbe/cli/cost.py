@@ -29,7 +29,7 @@ def command(
 
     def of(kind: str) -> Cost:
         settings = [f"ensemble.kind={kind}", f"model.name={model}"]
-        if heads is not None and kind in WITH_HEADS:
+        if heads is not None and (kind in WITH_HEADS or kind == ensemble):
             settings.append(f"ensemble.heads={heads}")
         if private_channels is not None and (kind == "channel" or kind == ensemble):
             settings.append(f"ensemble.private_channels={private_channels}")

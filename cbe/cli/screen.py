@@ -22,21 +22,21 @@ class Screen:
 
     def __init__(self, config: TrainConfig, folder: Path) -> None:
         self._folder = folder
-        self._title = f"{config.method.name} · {_ensemble(config)} · {config.model.name}"
+        title = f"{config.method.name} · {_ensemble(config)} · {config.model.name}"
         self._steps = config.training.steps
         self._saved_at = 0
         self._losses, self._quality = Text(), Text()
         self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=30),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
             TextColumn("ETA"),
             TimeRemainingColumn(),
             console=err,
         )
-        self._task = self._bar.add_task(self._title, total=self._steps, rate="")
-        self._live = Live(Group(self._bar, self._losses, self._quality), console=err, refresh_per_second=4)
+        self._task = self._bar.add_task("", total=self._steps, rate="")
+        lines = Group(Text(title), self._bar, self._losses, self._quality)
+        self._live = Live(lines, console=err, refresh_per_second=4)
 
     def __enter__(self) -> Self:
         if err.is_terminal:
@@ -48,9 +48,9 @@ class Screen:
     ) -> None:
         if err.is_terminal:
             self._live.stop()
-        if kind is KeyboardInterrupt:
-            kept = f"steps up to {self._saved_at} are kept" if self._saved_at else "nothing was saved yet"
-            self.say(f"Stopped; {kept}. Go on with: cbe train --resume --out {self._folder}")
+        if kind is KeyboardInterrupt and (self._folder / "config.yaml").exists():
+            kept = f" Steps up to {self._saved_at} are kept." if self._saved_at else ""
+            self.say(f"Stopped.{kept} Go on with: cbe train --resume --out {self._folder}")
 
     def say(self, text: str) -> None:
         err.print(text, highlight=False, soft_wrap=True)
@@ -71,10 +71,10 @@ class Screen:
         """Takes in what the loop tells every few steps; evaluations have a validation error."""
         rate = f"{metrics['steps_per_s']:.1f} step/s"
         self._bar.update(self._task, completed=step, rate=rate)
-        self._losses.plain = "  loss   " + "   ".join(
+        self._losses.plain = f"loss {metrics['loss']:.3f}:   " + "   ".join(
             f"{name.removeprefix('loss_')} {value:.3f}"
             for name, value in metrics.items()
-            if name.startswith("loss") and (value or name == "loss")
+            if name.startswith("loss_") and value
         )
         pseudo = (
             f"pseudo-labels {_percent(metrics['pseudo_accuracy'])} right, "
@@ -85,7 +85,7 @@ class Screen:
             if not err.is_terminal:
                 loss = f"loss {metrics['loss']:.3f}"
                 self.say(f"step {step}/{self._steps}  {rate}  {loss}  {pseudo}  {self._validation}")
-        self._quality.plain = f"  {pseudo}   {self._validation}"
+        self._quality.plain = f"{pseudo}   {self._validation}"
 
     _validation = ""
 

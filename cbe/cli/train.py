@@ -56,7 +56,7 @@ def run(config: TrainConfig, folder: Any, *, resume: bool) -> dict[str, Any]:
     with Screen(config, folder.path) as screen:
         dataset = open_dataset(config.data, progress=screen.say)
         if resume:
-            folder.config_path()
+            folder.check(config.to_plain(), dataset.split.digest)
         else:
             folder.create(config.to_plain(), dataset.split.to_plain())
         screen.describe(dataset)

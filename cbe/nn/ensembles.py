@@ -33,7 +33,9 @@ class Heads(nn.Module):
             nn.init.xavier_normal_(head)
 
     def forward(self, features: Tensor) -> Tensor:
-        return torch.einsum("bmc,mkc->bmk", features, self.weight) + self.bias
+        # Confidences are compared with thresholds near 1, where bfloat16 knows next to no values.
+        with torch.autocast("cuda" if features.is_cuda else "cpu", enabled=False):
+            return torch.einsum("bmc,mkc->bmk", features.float(), self.weight) + self.bias
 
 
 class ChannelEnsemble(nn.Module):
@@ -60,7 +62,7 @@ class ChannelEnsemble(nn.Module):
 
     def forward(self, images: Tensor) -> Prediction:
         maps = self.activate(self.norm(self.expand(self.trunk(images))))
-        pooled = maps.mean(dim=(2, 3))
+        pooled = maps.mean(dim=(2, 3), dtype=torch.float32)
         shared = pooled[:, : self.shared_channels].unsqueeze(1).expand(-1, self.heads, -1)
         if not self.private_channels:
             return Prediction(self.classify(shared), None)

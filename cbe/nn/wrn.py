@@ -55,7 +55,7 @@ class WideResNet(nn.Sequential):
 
 def batch_norm(config: Network) -> Norm:
     """BatchNorm as the config wants it, still to be given its number of channels."""
-    return lambda channels: nn.BatchNorm2d(channels, momentum=config.bn_momentum)
+    return lambda channels: nn.BatchNorm2d(channels, eps=config.bn_epsilon, momentum=config.bn_momentum)
 
 
 def initialise(module: nn.Module, leak: float) -> None:

@@ -75,7 +75,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
 
 
 def _lines(node: yaml.Node, place: Place = ()) -> Iterable[tuple[Place, int]]:
-    """The line of every key and list item. Aliases are refused: they allow small files to become huge."""
+    """The line of every key and list item; refuses keys given twice, and aliases, which can hide a flood."""
     seen: set[int] = set()
     stack: list[tuple[yaml.Node, Place]] = [(node, place)]
     while stack:
@@ -84,8 +84,13 @@ def _lines(node: yaml.Node, place: Place = ()) -> Iterable[tuple[Place, int]]:
             raise yaml.MarkedYAMLError(problem="aliases are not allowed", problem_mark=node.start_mark)
         seen.add(id(node))
         if isinstance(node, yaml.MappingNode):
+            keys: set[str] = set()
             for key, value in node.value:
-                here = (*place, key.value if isinstance(key, yaml.ScalarNode) else "?")
+                name = key.value if isinstance(key, yaml.ScalarNode) else "?"
+                if name in keys:
+                    raise yaml.MarkedYAMLError(problem=f"{name} is given twice", problem_mark=key.start_mark)
+                keys.add(name)
+                here = (*place, name)
                 yield here, key.start_mark.line + 1
                 stack.append((value, here))
         elif isinstance(node, yaml.SequenceNode):

@@ -68,6 +68,7 @@ class Data(Section):
 class Network(Section):
     name: str = "wrn-28-2"
     bn_momentum: Annotated[float, Field(gt=0, le=1)] = 0.001
+    bn_epsilon: Annotated[float, Field(gt=0, le=1)] = 1e-5  # USB and the first FixMatch have 1e-3
     leak: Annotated[float, Field(ge=0, lt=1)] = 0.1
 
     @field_validator("name")
@@ -75,8 +76,10 @@ class Network(Section):
     def _is_wrn(cls, name: str) -> str:
         found = re.fullmatch(r"wrn-(\d+)-(\d+)", name)
         depth, width = (int(found[1]), int(found[2])) if found else (0, 0)
-        if depth < 10 or (depth - 4) % 6 or width < 1:
-            raise ValueError("a network is wrn-DEPTH-WIDTH with depth 6n+4 and width at least 1, as wrn-28-2")
+        if not 10 <= depth <= 1000 or (depth - 4) % 6 or not 1 <= width <= 64:
+            raise ValueError(
+                "a network is wrn-DEPTH-WIDTH, depth 6n+4 from 10 to 1000 and width 1 to 64, as wrn-28-2"
+            )
         return name
 
     @property
@@ -95,9 +98,9 @@ class Network(Section):
 
 class Ensemble(Section):
     kind: str = "channel"
-    heads: Count | None = None  # M; 5 where the ensemble has heads
+    heads: Annotated[int, Field(ge=1, le=64)] | None = None  # M; 5 where the ensemble has heads
     private_channels: Count | None = None  # C_G; channel only; round(0.1·C_F)
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.6  # temporal only: of the mean of past predictions
+    momentum: Annotated[float, Field(ge=0, le=0.9999)] = 0.6  # temporal only: of the mean of past predictions
 
     @field_validator("kind")
     @classmethod
@@ -118,7 +121,7 @@ class Method(Section):
 
     name: str = "fixmatch"
     threshold: Share | None = None  # τ
-    temperature: Annotated[float, Field(gt=0)] | None = None  # sharpening of the target
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None  # sharpening of the target
     ramp: Share | None = None  # share of the steps over which the unsupervised weight grows
     fairness: Weight | None = None  # FreeMatch's SAF term
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.999  # of the running means behind adaptive thresholds

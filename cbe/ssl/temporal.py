@@ -1,4 +1,7 @@
-"""The `temporal` ensemble (Laine & Aila 2017): each image's past predictions, averaged, are its teacher."""
+"""The `temporal` ensemble (Laine & Aila 2017): an image's predictions so far, averaged, are its teacher.
+
+The present one counts among them, so that an image has a teacher from its first visit on.
+"""
 
 from __future__ import annotations
 

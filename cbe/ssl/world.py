@@ -35,7 +35,7 @@ class World:
         """
         if self.size == 1:
             return mine
-        rows = [torch.empty_like(mine) for _ in range(self.size)]
+        rows = [torch.empty_like(mine, memory_format=torch.contiguous_format) for _ in range(self.size)]
         dist.all_gather(rows, mine.detach().contiguous(), group=self.group)
         if mine.requires_grad:
             rows[self.rank] = mine * self.size - (mine * (self.size - 1)).detach()

@@ -9,7 +9,6 @@ only. A report's file is named by its step: repeating a step after a crash repla
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from cbe.errors import InputError, RunError
+from cbe.errors import DataError, InputError, RunError
+from cbe.files import replace_file
+from cbe.spec.changes import require_same
 
 _FIGURES = (
     *("loss", "loss_labeled", "loss_unlabeled", "loss_lb", "loss_lv", "loss_fairness", "lr", "steps_per_s"),
@@ -64,6 +65,16 @@ class RunFolder:
             raise InputError(f"{self.path}: no run to resume here; start it without --resume")
         return path
 
+    def check(self, config: dict[str, Any], split: str) -> None:
+        """Refuses to go on with another config or another split than the run was started with."""
+        require_same(yaml.safe_load(self.config_path().read_text("utf-8")), config)
+        stored = json.loads((self.path / "split.json").read_text("utf-8"))["digest"]
+        if stored != split:
+            raise DataError(
+                f"{self.path}: was started on label split {stored}, the data now give {split}; "
+                "bring the old data back, or start a new run with another --out"
+            )
+
     def add(self, metrics: dict[str, Any]) -> None:
         """Keeps one report."""
         sink = pa.BufferOutputStream()
@@ -72,23 +83,17 @@ class RunFolder:
 
     def metrics(self) -> pa.Table:
         """All reports in the order of steps."""
-        parts = sorted((self.path / "metrics").glob("[0-9]*.parquet"))
-        return pa.concat_tables([SCHEMA.empty_table(), *(pq.read_table(part) for part in parts)])
+        parts = (self.path / "metrics").glob("[0-9]*.parquet")
+        return pa.concat_tables([SCHEMA.empty_table(), *map(pq.read_table, parts)]).sort_by("step")
 
     def finish(self, result: dict[str, Any]) -> None:
         self._write("result.json", json.dumps(result, indent=2).encode())
 
     def _write(self, name: str, content: bytes) -> None:
         path = self.path / name
-        aside = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            with aside.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            aside.replace(path)
+            replace_file(path, lambda file: file.write(content))
         except OSError as error:
-            aside.unlink(missing_ok=True)
             raise RunError(
                 f"{path}: could not be written ({error.strerror}); free some space and resume"
             ) from None

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from cbe.data import Dataset, ImageSet
+from cbe.data.augment.transfer import to_device
+from cbe.errors import ConfigError, Fault
 from cbe.ssl.world import World
 
 
@@ -67,11 +69,14 @@ class Batch(NamedTuple):
 
 
 class Batches:
-    """Every worker draws the same global batch and keeps its share, so that their number changes nothing."""
+    """Every worker draws the same global batch and keeps its share, so that the batch is always the same."""
 
     def __init__(
         self, data: Dataset, batch_size: int, ratio: int, seed: int, device: torch.device, world: World
     ) -> None:
+        if batch_size % world.size:
+            problem = f"{batch_size} cannot be shared equally by {world.size} workers"
+            raise ConfigError([Fault("training.batch_size", problem, "make it a multiple of the workers")])
         self._device, self._world = device, world
         self._labeled, self._unlabeled = Images.put(data.labeled, device), Images.put(data.unlabeled, device)
         self._sizes = (batch_size, batch_size * ratio)
@@ -82,7 +87,7 @@ class Batches:
 
     def draw(self) -> Batch:
         labeled, unlabeled = (
-            sampler.draw(size).to(self._device, non_blocking=True)
+            to_device(sampler.draw(size).numpy(), self._device)
             for sampler, size in zip(self._samplers, self._sizes, strict=True)
         )
         rank, size = self._world.rank, self._world.size

@@ -23,6 +23,10 @@ class Mode:
     compile: bool
     layout: torch.memory_format = torch.channels_last
 
+    @property
+    def precision_name(self) -> str:
+        return str(self.precision).removeprefix("torch.")
+
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == torch.bfloat16)
 
@@ -52,6 +56,8 @@ def _device(name: str | None) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError("neither a CPU nor a CUDA device")
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         problem = f"{name!r} cannot be used here ({str(error).splitlines()[0]})"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from cbe.data import ImageSet
 from cbe.data.augment import Augmenter
-from cbe.ssl.losses import correlations
+from cbe.ssl.losses import low_bias
 from cbe.training.batches import Images
 from cbe.training.run import Run
 
@@ -26,20 +27,23 @@ class Evaluator:
         self._validation = Images.put(run.data.validation, device)
         self._test = Images.put(run.data.test, device) if run.data.test else None
         unlabeled = run.data.unlabeled
-        self._probe = Images.put(
-            ImageSet(unlabeled.images[:PROBE_IMAGES], unlabeled.labels[:PROBE_IMAGES]), device
-        )
+        # Spread over the whole set, which may be sorted by class.
+        spread = np.linspace(0, len(unlabeled) - 1, min(PROBE_IMAGES, len(unlabeled))).astype(np.int64)
+        self._probe = Images.put(unlabeled.take(spread), device)
 
     @torch.no_grad()
     def __call__(self) -> dict[str, Any]:
         network = self._run.ema.network.eval()
         try:
-            probs = self._predict(self._validation.pixels)
-            figures = _against(probs, self._validation.labels)
+            probs, labels = self._predict(self._validation.pixels), self._validation.labels
+            figures = {
+                "validation_error": _error(probs, labels),
+                "validation_loss": F.nll_loss(probs.clamp_min(1e-12).log(), labels).item(),
+                "confusion": _confusion(probs, labels),
+                **self._heads(),
+            }
             if self._test is not None:
-                test = _against(self._predict(self._test.pixels), self._test.labels)
-                figures["test_error"] = test["validation_error"]
-            figures |= self._heads()
+                figures["test_error"] = _error(self._predict(self._test.pixels), self._test.labels)
         finally:
             network.train()
         figures["thresholds"] = self._run.policy.per_class().mean(dim=0).tolist()
@@ -58,7 +62,7 @@ class Evaluator:
         # A generator of its own: evaluating more or less often must not change what training draws.
         generator = torch.Generator().manual_seed(run.config.training.seed + 3)
         height, width = self._probe.pixels.shape[2:]
-        weak = Augmenter("fixmatch", flip=False, height=height, width=width, generator=generator)
+        weak = Augmenter("fixmatch", flip=run.data.flip, height=height, width=width, generator=generator)
         predicted = []
         for _ in range(PROBE_VIEWS):
             view = weak.weak(self._probe.pixels, weak.draw_weak(len(self._probe.pixels)))
@@ -78,19 +82,19 @@ class Evaluator:
             figures["head_disagreement"] = (differ.sum(dim=(1, 2)) / (heads * (heads - 1))).mean().item()
         private = predicted[0].private
         if private is not None:
-            off = correlations(private).abs().sum(dim=(1, 2)) - heads
-            figures["head_correlation"] = (off / (heads * (heads - 1))).mean().item()
+            # L_fu sums over all pairs and divides by M; there are M·(M−1).
+            figures["head_correlation"] = low_bias(private, "abs").item() / (heads - 1)
         return figures
 
 
-def _against(probs: Tensor, labels: Tensor) -> dict[str, Any]:
+def _error(probs: Tensor, labels: Tensor) -> float:
+    return (probs.argmax(dim=1) != labels).float().mean().item()
+
+
+def _confusion(probs: Tensor, labels: Tensor) -> list[list[float]]:
+    """How often each class (rows) is predicted as each class (columns)."""
     classes = probs.shape[1]
-    predicted = probs.argmax(dim=1)
-    confusion = torch.zeros(classes * classes, device=probs.device)
-    confusion.scatter_add_(0, labels * classes + predicted, torch.ones_like(labels, dtype=confusion.dtype))
-    chosen = probs.gather(1, labels.unsqueeze(1)).clamp_min(1e-12)
-    return {
-        "validation_error": (predicted != labels).float().mean().item(),
-        "validation_loss": -chosen.log().mean().item(),
-        "confusion": confusion.view(classes, classes).tolist(),
-    }
+    cells = torch.zeros(classes * classes, device=probs.device)
+    cells.scatter_add_(0, labels * classes + probs.argmax(dim=1), torch.ones_like(labels, dtype=cells.dtype))
+    matrix: list[list[float]] = cells.view(classes, classes).tolist()
+    return matrix

@@ -15,7 +15,7 @@ from cbe.training.run import Run
 class Predictions(NamedTuple):
     labeled: Prediction  # all weak views of the labeled images
     student: Prediction | None  # view 1 of the unlabeled ones; None for a method without any
-    teacher: Prediction | None  # view 2, nothing flows back from it
+    teacher: Prediction | None  # view 2, still to be detached
 
 
 def forward(run: Run, labeled: Tensor, unlabeled: Tensor) -> Predictions:

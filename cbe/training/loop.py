@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from cbe.data import Dataset
-from cbe.errors import ConfigError, DataError, Fault
+from cbe.errors import CheckpointError, DataError, NonFiniteLoss
 from cbe.spec import TrainConfig
+from cbe.spec.changes import require_same
 from cbe.ssl.world import World
 from cbe.training import checkpoint
 from cbe.training.evaluate import Evaluator
@@ -22,9 +24,6 @@ from cbe.training.summary import Summary
 Metrics = dict[str, Any]
 Report = Callable[[Metrics, "Snapshot"], None]
 Progress = Callable[[int, Metrics], None]
-
-# What may differ between a checkpoint and the run that continues it.
-_FREE = {("data", "root"), ("training", "device"), ("training", "log_every"), ("training", "compile")}
 
 
 def train(
@@ -54,6 +53,8 @@ def train(
         metrics["steps_per_s"] = (run.step - first) / (time.perf_counter() - started)
         if evaluates:
             metrics |= evaluator()
+            if not math.isfinite(metrics["validation_loss"]):  # the last update broke it, unseen by its loss
+                raise NonFiniteLoss(run.step, {"validation_loss": metrics["validation_loss"]})
             metrics["pseudo_confusion"] = run.meter.confusion()
             metrics["lr"] = learning_rate(training, run.step - 1)
             run.meter.reset()
@@ -85,37 +86,18 @@ class Snapshot:
 
 
 def _restore(run: Run, path: Path) -> list[Metrics]:
-    state = checkpoint.load(path, "cpu")
-    changed = sorted(_differences(state["config"], run.config.to_plain()))
-    if changed:
-        raise ConfigError(
-            [
-                Fault(
-                    key,
-                    f"the checkpoint was made with {was!r}, this run wants {now!r}",
-                    "start without --resume",
-                )
-                for key, was, now in changed
-            ]
-        )
-    if state["split"] != run.data.split.digest:
-        raise DataError(
-            f"{path}: the checkpoint was made on label split {state['split']}, this run has "
-            f"{run.data.split.digest}: the data have changed; start without --resume"
-        )
-    run.load_state_dict(state["run"])
-    evaluations: list[Metrics] = state["evaluations"]
+    state = checkpoint.load(path)
+    try:
+        require_same(state["config"], run.config.to_plain())
+        if state["split"] != run.data.split.digest:
+            raise DataError(
+                f"{path}: the checkpoint was made on label split {state['split']}, this run has "
+                f"{run.data.split.digest}: the data have changed; start without --resume"
+            )
+        run.load_state_dict(state["run"])
+        evaluations: list[Metrics] = state["evaluations"]
+    except (KeyError, TypeError, RuntimeError, ValueError) as error:
+        raise CheckpointError(
+            f"{path}: does not fit this run ({str(error).splitlines()[0]}); start without --resume"
+        ) from error
     return evaluations
-
-
-def _differences(
-    was: dict[str, Any], now: dict[str, Any], place: tuple[str, ...] = ()
-) -> list[tuple[str, Any, Any]]:
-    found = []
-    for key in was.keys() | now.keys():
-        here, a, b = (*place, key), was.get(key), now.get(key)
-        if isinstance(a, dict) and isinstance(b, dict):
-            found += _differences(a, b, here)
-        elif a != b and here not in _FREE:
-            found.append((".".join(here), a, b))
-    return found

@@ -1,4 +1,4 @@
-"""Figures that add up on the device and are read, with one synchronisation, every few steps."""
+"""Figures that add up on the device and are read, for all workers at once, every few steps."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from cbe.errors import NonFiniteLoss
+from cbe.ssl.world import World
 
 TERMS = ("loss", "labeled", "unlabeled", "lb", "lv", "fairness")
 COUNTS = ("steps", "used", "correct", "weight", "agreed", "samples")
@@ -14,7 +15,8 @@ COUNTS = ("steps", "used", "correct", "weight", "agreed", "samples")
 class Meter:
     """Sums since the last reset, the pseudo-labels' confusions, and the first loss that was not finite."""
 
-    def __init__(self, classes: int, device: torch.device) -> None:
+    def __init__(self, classes: int, device: torch.device, world: World) -> None:
+        self._world = world
         self._sums = torch.zeros(len(TERMS) + len(COUNTS), device=device)
         self._confusion = torch.zeros(classes * classes, device=device)
         self._bad = torch.full((1 + len(TERMS),), -1.0, device=device)  # step, terms
@@ -41,11 +43,17 @@ class Meter:
         self._confusion.scatter_add_(0, cell, used)
 
     def read(self) -> dict[str, float | None]:
-        """Means since the last reset; raises where a loss was not finite."""
-        values = torch.cat([self._sums, self._bad]).tolist()
-        bad = values[len(TERMS) + len(COUNTS) :]
-        if bad[0] >= 0:
-            raise NonFiniteLoss(int(bad[0]), dict(zip(TERMS, bad[1:], strict=True)))
+        """Means since the last reset over all workers; raises where a loss was not finite.
+
+        `sampling_rate` is η: the share of confident predictions, over samples and heads (of weight, where a
+        policy weighs); `sampling_rate_ensemble` is η_CBE: of samples with γ of their heads confident.
+        `pseudo_accuracy` weighs each pseudo-label as the loss does.
+        """
+        workers = self._world.gather(torch.cat([self._bad, self._sums]).unsqueeze(0)).tolist()
+        for step, *terms in (row[: 1 + len(TERMS)] for row in workers):
+            if step >= 0:
+                raise NonFiniteLoss(int(step), dict(zip(TERMS, terms, strict=True)))
+        values = [sum(column) for column in zip(*workers, strict=True)][1 + len(TERMS) :]
         count = dict(zip(COUNTS, values[len(TERMS) :], strict=False))
         steps = max(count["steps"], 1)
         means: dict[str, float | None] = {
@@ -61,7 +69,8 @@ class Meter:
     def confusion(self) -> list[list[float]]:
         """Weight of pseudo-labels by true class (rows) and given class (columns)."""
         side = round(len(self._confusion) ** 0.5)
-        matrix: list[list[float]] = self._confusion.view(side, side).tolist()
+        total = self._world.gather(self._confusion.unsqueeze(0)).sum(dim=0)
+        matrix: list[list[float]] = total.view(side, side).tolist()
         return matrix
 
     def reset(self) -> None:

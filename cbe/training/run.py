@@ -29,9 +29,11 @@ class Run:
     """One model in training on one device, possibly one worker of several."""
 
     def __init__(self, config: TrainConfig, data: Dataset, world: World | None = None) -> None:
-        self.config = config = resolve(config)
         self.data, self.world = data, world or World()
         self.mode = choose(config.training)
+        # The precision that is used is part of the config, and so of the checkpoint.
+        precise = config.training.model_copy(update={"precision": self.mode.precision_name})
+        self.config = config = resolve(config.model_copy(update={"training": precise}))
         self.method = method_of(config)
         self.step = 0
         device, seed, classes = self.mode.device, config.training.seed, len(data.classes)
@@ -60,7 +62,7 @@ class Run:
             training.randaugment, flip=data.flip, height=height, width=width, generator=self.generator
         )
         self.mean, self.std = (torch.tensor(x, device=device) for x in (data.mean, data.std))
-        self.meter = Meter(classes, device)
+        self.meter = Meter(classes, device, self.world)
         self.forward: Callable[[Tensor], Prediction] = self._callable(self.network)
         self.teacher: Callable[[Tensor], Prediction] = self.ema.network
 

@@ -40,6 +40,7 @@ def train_step(run: Run) -> None:
         run.meter.pseudo_labels(target, weight, kept, loss.agreement, batch.truth)
     private = (student or labeled).private  # without unlabeled images the labeled ones must do
     if loss.weights.lb and private is not None:
+        private = world.gather(private) if loss.lb_pairs == "ring" else private  # `ring` is over the batch
         L["lb"] = losses.low_bias(private, loss.lb_correlation, loss.lb_pairs)  # L_fu
     if loss.weights.lv:
         L["lv"] = losses.low_variance(world.gather(labeled.logits), world.gather(labels))  # L_lv

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from cbe.data import Dataset
+from cbe.nn import Prediction
 from cbe.spec.registry import ENSEMBLES, METHODS
 from cbe.training.loop import Snapshot, train
 from cbe.training.run import Run
-from cbe.training.step import train_step
-from tests.conftest import small
+from cbe.training.step import teach, train_step
+from tests.conftest import assert_same, small
 
 VOLATILE = {"steps_per_s"}
 
@@ -48,6 +49,27 @@ def test_every_parameter_learns_and_neither_teacher_nor_ema_does(
     if method != "supervised":
         assert figures["sampling_rate"] is not None and figures["sampling_rate"] > 0
         assert figures["loss_unlabeled"]
+
+
+@pytest.mark.parametrize("ensemble", ["single", "temporal", "channel"])
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "supervised"])
+def test_unlabeled_images_alone_move_every_parameter(method: str, ensemble: str, digits: Dataset) -> None:
+    wanted = config(method, ensemble)
+    weights = wanted.loss.weights.model_copy(update={"labeled": 0.0, "lb": 0.0, "lv": 0.0})
+    run = Run(wanted.model_copy(update={"loss": wanted.loss.model_copy(update={"weights": weights})}), digits)
+    train_step(run)
+    for name, parameter in run.network.named_parameters():
+        assert parameter.grad is not None and parameter.grad.abs().max() > 0, f"{name} gets no gradient"
+
+
+@pytest.mark.parametrize("ensemble", ["single", "temporal", "channel"])
+def test_nothing_flows_back_through_the_teacher(ensemble: str, digits: Dataset) -> None:
+    run = Run(config("fixmatch", ensemble), digits)
+    batch = run.batches.draw()
+    logits = torch.randn(len(batch.indices), run.config.heads, 10, requires_grad=True)
+    taught = teach(run, Prediction(logits, None), batch)
+    assert not taught.requires_grad
+    torch.testing.assert_close(taught.sum(dim=2), torch.ones_like(taught[:, :, 0]))
 
 
 class Interrupted(Exception):
@@ -100,19 +122,3 @@ def check_resume(wanted: Any, digits: Dataset, tmp_path: Path) -> None:
 
 def strip(metrics: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in metrics.items() if name not in VOLATILE}
-
-
-def assert_same(a: Any, b: Any, place: str = "") -> None:
-    """Equal to the bit: weights, EMA, optimiser, thresholds, generators, positions."""
-    if isinstance(a, torch.Tensor):
-        assert torch.equal(a, b), place
-    elif isinstance(a, dict):
-        assert a.keys() == b.keys(), place
-        for key in a:
-            assert_same(a[key], b[key], f"{place}.{key}")
-    elif isinstance(a, list | tuple):
-        assert len(a) == len(b), place
-        for index, (x, y) in enumerate(zip(a, b, strict=True)):
-            assert_same(x, y, f"{place}[{index}]")
-    else:
-        assert a == b, place

@@ -33,7 +33,7 @@ class Policy(nn.Module, ABC):
 
     @abstractmethod
     def per_class(self) -> Tensor:
-        """The threshold in force, [M, K]; for people to look at."""
+        """The threshold in force for each head and class, [M, K]."""
 
 
 MakePolicy = Callable[[Shape], Policy]

@@ -35,7 +35,8 @@ class Curriculum(Policy):
 
     def _remember(self, seen: Tensor, indices: Tensor) -> None:
         confidence, label = seen.max(dim=2)
-        label = torch.where(confidence >= self.limit, label, self.chosen[indices])
+        label = torch.where(confidence >= self.limit, label, -1)
         # An image may stand twice in a batch; the larger label wins, so that the outcome has no race in it.
         rows = indices.unsqueeze(1).expand_as(label)
-        self.chosen.scatter_reduce_(0, rows, label, "amax", include_self=False)
+        newest = torch.full_like(self.chosen, -1).scatter_reduce_(0, rows, label, "amax")
+        self.chosen.copy_(torch.where(newest >= 0, newest, self.chosen))
