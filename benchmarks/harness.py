@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -15,10 +16,12 @@ import torch
 def interleaved(contenders: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
     """Seconds of each contender in each round; one round before that warms up and is not counted."""
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    names = list(contenders)
     for number in range(rounds + 1):
-        for name, run in contenders.items():
+        # Another order every round: what ran before leaves caches and memory in its own state.
+        for name in random.Random(number).sample(names, len(names)):
             start = time.perf_counter()
-            run()
+            contenders[name]()
             if number:
                 seconds[name].append(time.perf_counter() - start)
     return seconds

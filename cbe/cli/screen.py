@@ -6,6 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 from rich.console import Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -63,6 +64,9 @@ class Screen:
             f"{len(data.validation.labels):,} validation, {test}; {len(data.classes)} classes, "
             f"{channels}×{height}×{width}; split {data.split.digest}"
         )
+        fewest, most = (f(np.bincount(data.labeled.labels, minlength=len(data.classes))) for f in (min, max))
+        if fewest != most:
+            self.say(f"labels are {fewest} to {most} a class: their number is no multiple of the classes")
 
     def saved(self, step: int) -> None:
         self._saved_at = step

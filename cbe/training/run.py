@@ -20,7 +20,7 @@ from cbe.ssl.thresholds import Shape
 from cbe.ssl.world import World
 from cbe.training import optimiser
 from cbe.training.batches import Batches
-from cbe.training.device import choose
+from cbe.training.device import choose, keep_freed_memory
 from cbe.training.ema import Ema
 from cbe.training.meter import Meter
 
@@ -31,6 +31,8 @@ class Run:
     def __init__(self, config: TrainConfig, data: Dataset, world: World | None = None) -> None:
         self.data, self.world = data, world or World()
         self.mode = choose(config.training)
+        if self.mode.device.type == "cpu":
+            keep_freed_memory()
         # The precision that is used is part of the config, and so of the checkpoint.
         precise = config.training.model_copy(update={"precision": self.mode.precision_name})
         self.config = config = resolve(config.model_copy(update={"training": precise}))

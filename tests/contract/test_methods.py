@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cbe.data import Dataset
 from cbe.nn import Prediction
@@ -60,6 +61,32 @@ def test_unlabeled_images_alone_move_every_parameter(method: str, ensemble: str,
     train_step(run)
     for name, parameter in run.network.named_parameters():
         assert parameter.grad is not None and parameter.grad.abs().max() > 0, f"{name} gets no gradient"
+
+
+class NoReads(TorchDispatchMode):
+    """Refuses what makes the host wait for a device: reading a value, or a shape that depends on values."""
+
+    WAITING = (
+        torch.ops.aten._local_scalar_dense,
+        torch.ops.aten.nonzero,
+        torch.ops.aten.masked_select,
+        torch.ops.aten.bincount,
+        torch.ops.aten.equal,
+    )
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func.overloadpacket not in self.WAITING, f"{func} waits for the device"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("ensemble", ["single", "temporal", "channel"])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_step_never_waits_for_the_device(method: str, ensemble: str, digits: Dataset) -> None:
+    run = Run(config(method, ensemble), digits)
+    with NoReads():
+        train_step(run)
+    with pytest.raises(AssertionError, match="waits for the device"), NoReads():
+        run.mean.sum().item()
 
 
 @pytest.mark.parametrize("ensemble", ["single", "temporal", "channel"])
