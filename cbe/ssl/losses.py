@@ -15,6 +15,11 @@ from torch import Tensor
 EPSILON = 1e-8
 
 
+def one_hot(labels: Tensor, classes: int) -> Tensor:
+    """Like torch's, which reads the labels to check them and so would wait for the device."""
+    return (labels.unsqueeze(-1) == torch.arange(classes, device=labels.device)).float()
+
+
 def supervised(logits: Tensor, labels: Tensor) -> Tensor:
     """Eq. 1: mean cross-entropy over samples, heads and weak views (views are rows here)."""
     heads = logits.shape[1]
@@ -30,7 +35,7 @@ def hard_target(probs: Tensor, weight: Tensor, agreement: float) -> Tensor:
     """The class that all heads together prefer, weighted by the share of confident heads if at least γ."""
     share = weight.mean(dim=1)
     kept = share * (share >= agreement - 1e-6)  # 4 of 5 heads are γ = 0.8, whatever the rounding
-    return F.one_hot(probs.mean(dim=1).argmax(dim=1), probs.shape[2]) * kept.unsqueeze(1)
+    return one_hot(probs.mean(dim=1).argmax(dim=1), probs.shape[2]) * kept.unsqueeze(1)
 
 
 def ensemble_target(probs: Tensor, weight: Tensor, kind: Literal["soft", "hard"], agreement: float) -> Tensor:
@@ -105,4 +110,4 @@ def _sized(correlation: Tensor, kind: str) -> Tensor:
 def low_variance(logits: Tensor, labels: Tensor) -> Tensor:
     """L_lv = 1 − Pearson(ensemble probabilities [B·K], one-hot labels [B·K]) on the labeled batch."""
     mean = logits.float().softmax(dim=2).mean(dim=1)
-    return 1 - pearson(mean.flatten(), F.one_hot(labels, logits.shape[2]).flatten())
+    return 1 - pearson(mean.flatten(), one_hot(labels, logits.shape[2]).flatten())

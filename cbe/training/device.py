@@ -36,8 +36,8 @@ class Mode:
 def keep_freed_memory() -> None:
     """Makes glibc keep the memory of one step for the next.
 
-    It hands blocks above 32 MiB back to the system at once, and a WRN-28-2 step on a CPU then takes some hundred
-    thousand page faults to get its activations back.
+    It hands blocks above 32 MiB back to the system at once, and a WRN-28-2 step on a CPU then takes about a
+    hundred thousand page faults to get its activations back.
     """
     trim_threshold, mmap_max = -1, -4  # <malloc.h>
     with contextlib.suppress(OSError, AttributeError):  # another C library

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from cbe.ssl.losses import one_hot
 from cbe.ssl.thresholds import Policy, Shape
 from cbe.ssl.world import World
 
@@ -33,7 +33,7 @@ class SelfAdaptive(Policy):
         step = 1 - self.momentum
         self.tau.lerp_(confidence.mean(dim=0), step)
         self.profile.lerp_(seen.mean(dim=0), step)
-        self.histogram.lerp_(F.one_hot(label, seen.shape[2]).float().mean(dim=0), step)
+        self.histogram.lerp_(one_hot(label, seen.shape[2]).mean(dim=0), step)
         confidence, label = probs.max(dim=2)
         return (confidence >= self.per_class().gather(1, label.T).T).float()
 
@@ -43,7 +43,7 @@ class SelfAdaptive(Policy):
         mask = world.gather(weight).unsqueeze(2)
         count = mask.sum(dim=0).clamp_min(1)
         mean = (mask * strong).sum(dim=0) / count
-        predicted = (mask * F.one_hot(strong.argmax(dim=2), strong.shape[2])).sum(dim=0) / count
+        predicted = (mask * one_hot(strong.argmax(dim=2), strong.shape[2])).sum(dim=0) / count
         expected = _sum_to_one(_ratio(self.profile, self.histogram))
         actual = _sum_to_one(_ratio(mean, predicted))
         return ((expected * (actual + 1e-12).log()).sum(dim=1) * (mask.sum(dim=(0, 2)) > 0)).mean()
