@@ -41,7 +41,10 @@ class Fault:
 class ConfigError(InputError):
     def __init__(self, faults: Sequence[Fault]) -> None:
         self.faults = tuple(faults)
-        super().__init__("\n".join(str(fault) for fault in self.faults))
+        super().__init__(self.faults)  # what it is made of, so that it survives the way between processes
+
+    def __str__(self) -> str:
+        return "\n".join(str(fault) for fault in self.faults)
 
 
 class DataError(InputError):
@@ -56,9 +59,12 @@ class NonFiniteLoss(RunError):
     def __init__(self, step: int, terms: dict[str, float]) -> None:
         self.step = step
         self.terms = terms
-        listed = ", ".join(f"{name} {value:.4g}" for name, value in terms.items())
-        super().__init__(
-            f"loss is not finite at step {step} ({listed}); the last good checkpoint is kept; "
+        super().__init__(step, terms)
+
+    def __str__(self) -> str:
+        listed = ", ".join(f"{name} {value:.4g}" for name, value in self.terms.items())
+        return (
+            f"loss is not finite at step {self.step} ({listed}); the last good checkpoint is kept; "
             "try a smaller training.lr, or a smaller weight of the term that grew"
         )
 

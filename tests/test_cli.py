@@ -100,7 +100,10 @@ def test_a_killed_run_resumes_to_the_result_of_an_unbroken_one(quick: Path) -> N
     answer = json.loads(resumed.stdout)
     assert (answer["last"], answer["best"]) == (whole["last"], whole["best"])
     assert RunFolder(quick / "broken").metrics()["step"].to_pylist() == [2, 4, 6]
-    assert [p.name for p in (quick / "broken").rglob(".*")] in ([], [f".checkpoint.pt.{process.pid}"])
+    litter = [
+        path.name for path in (quick / "broken").rglob(".*")
+    ]  # of the killed writer, which nobody reads
+    assert all(name.endswith(f".{process.pid}") for name in litter) and len(litter) <= 1
 
 
 def test_a_run_that_has_no_checkpoint_yet_resumes_only_as_it_was_started(quick: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cbe.errors import ConfigError, InputError
+from cbe.errors import CbeError, CheckpointError, ConfigError, DataError, Fault, InputError, NonFiniteLoss
 from cbe.spec import TrainConfig, read_config
 from cbe.spec.registry import ENSEMBLES, METHODS
 from cbe.ssl import method_of, resolve
@@ -117,6 +118,33 @@ def test_settings_and_names_come_over_the_file(tmp_path: Path) -> None:
     assert (config.method.name, config.method.threshold) == ("uda", 0.7)
     assert (config.ensemble.kind, config.ensemble.heads) == ("multihead", 4)
     assert (config.model.name, config.training.lr) == ("wrn-16-2", 0.001)
+
+
+def test_another_method_or_ensemble_by_name_leaves_the_settings_of_the_old_one_behind(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        "method: {name: uda, threshold: 0.7}\nensemble: {heads: 4}\nmodel: {name: wrn-10-1, leak: 0.2}\n"
+    )
+    names = {"method": "freematch", "ensemble": "channel", "model": "wrn-16-2"}
+    config = read_config(TrainConfig, path, (), names)
+    assert (config.method.threshold, config.heads) == (None, 4)
+    assert (config.model.name, config.model.leak) == ("wrn-16-2", 0.2)
+    path.write_text("method: uda\nensemble: {kind: channel, heads: 4}\n")
+    assert read_config(TrainConfig, path, ["ensemble=single"]).heads == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConfigError([Fault("a.b", "is wrong", "mend it"), Fault("c", "too")]),
+        NonFiniteLoss(3, {"loss": 1.0}),
+        CheckpointError("no space", retry=True),
+        DataError("no such image"),
+    ],
+)
+def test_an_error_is_the_same_after_the_way_between_processes(error: CbeError) -> None:
+    other = pickle.loads(pickle.dumps(error))
+    assert (str(other), other.retry, type(other)) == (str(error), error.retry, type(error))
 
 
 def test_defaults_are_the_papers() -> None:

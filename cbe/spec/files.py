@@ -116,7 +116,10 @@ def _put(plain: dict[str, Any], place: tuple[str, ...], value: Any, where: str) 
         plain = inner
     old = plain.get(place[-1])
     if isinstance(old, dict) and isinstance(value, str) and place[-1] in _SHORT:
-        value = old | {_SHORT[place[-1]]: value}
+        key = _SHORT[place[-1]]
+        # Another method or ensemble has other settings; another network or data source keeps the rest.
+        other = place[-1] in ("method", "ensemble") and old.get(key, value) != value
+        value = {key: value} if other else old | {key: value}
     plain[place[-1]] = value
 
 
