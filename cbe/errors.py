@@ -64,8 +64,8 @@ class NonFiniteLoss(RunError):
     def __str__(self) -> str:
         listed = ", ".join(f"{name} {value:.4g}" for name, value in self.terms.items())
         return (
-            f"loss is not finite at step {self.step} ({listed}); the last good checkpoint is kept; "
-            "try a smaller training.lr, or a smaller weight of the term that grew"
+            f"loss is not finite at step {self.step} ({listed}); a checkpoint from before is kept; "
+            "try a smaller training.lr, or a smaller weight of the term that grew, in another --out"
         )
 
 

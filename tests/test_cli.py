@@ -64,7 +64,8 @@ def test_a_used_folder_is_refused_and_nothing_of_it_is_lost(quick: Path) -> None
 def test_labels_that_classes_cannot_share_equally_are_used_and_told(quick: Path) -> None:
     done = cbe("train", "quick.yaml", "--set", "data.labels=43", "--set", "training.steps=1", cwd=quick)
     assert done.returncode == 0
-    assert "43 labeled" in done.stderr and "labels are 4 to 5 a class" in done.stderr
+    assert "43 labeled" in done.stderr and "Labels are 4 to 5 a class" in done.stderr
+    assert "1 steps are few for training.ema 0.999 and model.bn_momentum 0.1" in done.stderr
 
 
 def test_json_is_all_there_is_on_stdout(quick: Path) -> None:

@@ -22,8 +22,8 @@ class Screen:
     """Progress of one run, on stderr."""
 
     def __init__(self, config: TrainConfig, folder: Path) -> None:
-        self._folder = folder
-        title = f"{config.method.name} · {_ensemble(config)} · {config.model.name}"
+        self._folder, self._config = folder, config
+        self._title = f"{config.method.name} · {_ensemble(config)} · {config.model.name}"
         self._steps = config.training.steps
         self._saved_at = 0
         self._losses, self._quality = Text(), Text()
@@ -36,7 +36,7 @@ class Screen:
             console=err,
         )
         self._task = self._bar.add_task("", total=self._steps, rate="")
-        lines = Group(Text(title), self._bar, self._losses, self._quality)
+        lines = Group(Text(self._title), self._bar, self._losses, self._quality)
         self._live = Live(lines, console=err, refresh_per_second=4)
 
     def __enter__(self) -> Self:
@@ -57,6 +57,8 @@ class Screen:
         err.print(text, highlight=False, soft_wrap=True)
 
     def describe(self, data: Dataset) -> None:
+        if not err.is_terminal:  # there it stands above the bar
+            self.say(self._title)
         channels, height, width = data.labeled.images.shape[1:]
         test = f"{len(data.test.labels):,} test" if data.test else "no test set"
         self.say(
@@ -66,7 +68,20 @@ class Screen:
         )
         fewest, most = (f(np.bincount(data.labeled.labels, minlength=len(data.classes))) for f in (min, max))
         if fewest != most:
-            self.say(f"labels are {fewest} to {most} a class: their number is no multiple of the classes")
+            self.say(f"Labels are {fewest} to {most} a class.")
+        if len(data.validation) < 10 * len(data.classes):
+            step = _percent(1 / len(data.validation))
+            self.say(f"The validation error moves in steps of {step}: raise data.validation if you can.")
+        self._warn_of_slow_means()
+
+    def _warn_of_slow_means(self) -> None:
+        """Says so when the evaluated weights or statistics will still be mostly the initial ones."""
+        ema, statistics = self._config.training.ema, self._config.model.bn_momentum
+        if self._steps * min(1 - ema, statistics) < 3:
+            self.say(
+                f"{self._steps:,} steps are few for training.ema {ema} and model.bn_momentum {statistics}: "
+                "what is evaluated will lag behind; for a short run try 0.98 and 0.05."
+            )
 
     def saved(self, step: int) -> None:
         self._saved_at = step

@@ -30,10 +30,8 @@ def command(
     sections = {"method": method, "ensemble": ensemble, "model": model, "data": data}
     given = [name for name in sections.values() if name]
     folder = RunFolder(out or Path("runs") / (file.stem if file else "-".join(given) or "default"))
-    if resume and not (file or given or settings):
-        config = read_config(TrainConfig, folder.config_path())
-    else:
-        config = read_config(TrainConfig, file, settings or (), sections)
+    base = file or (folder.config_path() if resume else None)
+    config = read_config(TrainConfig, base, settings or (), sections)
     summary = run(config, folder, resume=resume)
     if as_json:
         print(json.dumps(summary, indent=2))

@@ -9,7 +9,7 @@ from pathlib import PurePath
 import numpy as np
 
 from cbe.data.cache import open_pool
-from cbe.data.images import ImageSet, Pool
+from cbe.data.images import UNKNOWN, ImageSet, Pool
 from cbe.data.split import Split, draw
 from cbe.spec import Data
 
@@ -58,6 +58,6 @@ def _unlabeled(pool: Pool, split: Split, labeled: ImageSet | None) -> ImageSet:
         return pool.train.take(split.unlabeled)
     if labeled is None:
         return own  # all of them, and still a memory map
-    return ImageSet(
-        np.concatenate([own.images, labeled.images]), np.concatenate([own.labels, labeled.labels])
-    )
+    # Truth of the labeled images alone would pass for the accuracy of pseudo-labels in general.
+    truth = labeled.labels if (own.labels != UNKNOWN).any() else np.full_like(labeled.labels, UNKNOWN)
+    return ImageSet(np.concatenate([own.images, labeled.images]), np.concatenate([own.labels, truth]))

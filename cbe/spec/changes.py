@@ -8,7 +8,7 @@ from typing import Any
 from cbe.errors import ConfigError, Fault
 
 # Where a run happens and how often it speaks may differ; what it computes may not.
-FREE = {"data.root", "training.device", "training.log_every", "training.compile"}
+FREE = {"data.path", "data.root", "training.device", "training.log_every", "training.compile"}
 
 
 def require_same(was: dict[str, Any], now: dict[str, Any]) -> None:

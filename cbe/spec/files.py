@@ -17,6 +17,7 @@ Model = TypeVar("Model", bound=BaseModel)
 Place = tuple[str | int, ...]
 
 MAX_BYTES = 1_000_000
+SETTING = 0  # the line of what stands in no file
 
 
 def read_config(
@@ -35,13 +36,15 @@ def read_config(
     for name, value in (sections or {}).items():
         if value is not None:
             _put(plain, (name,), value, f"--{name}")
+            lines[(name,)] = SETTING
     for setting in settings:
-        key, sign, text = setting.partition("=")
+        key, sign, text = (part.strip() for part in setting.partition("="))
         if not sign or not key:
             raise ConfigError(
                 [Fault(f"--set {setting}", "not of the form key=value", "as training.steps=200")]
             )
         _put(plain, tuple(key.split(".")), _scalar(text, f"--set {setting}"), f"--set {setting}")
+        lines[tuple(key.split("."))] = SETTING
     try:
         return model.model_validate(plain)
     except ValidationError as error:
@@ -71,7 +74,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
         raise ConfigError([Fault(where, f"not valid YAML: {problem}", "mend the syntax there")]) from None
     if not isinstance(plain, dict):
         raise ConfigError([Fault(f"{path}:1", "a list or a single value", "write `key: value` lines")])
-    return plain, lines
+    # A section with nothing below it says nothing.
+    return {name: section for name, section in plain.items() if section is not None}, lines
 
 
 def _lines(node: yaml.Node, place: Place = ()) -> Iterable[tuple[Place, int]]:
@@ -137,7 +141,7 @@ def _fault(
         place = tuple(named.split("."))
     key = ".".join(str(part) for part in place)
     line = next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), None)
-    where = f"{path}:{line} {key}" if path and line else f"{path} {key}" if path else key
+    where = f"{path}:{line} {key}" if path and line else key
     if item["type"] == "extra_forbidden":
         allowed = _keys(model, place[:-1])
         near = difflib.get_close_matches(str(place[-1]), allowed, 1)

@@ -46,7 +46,7 @@ class RunFolder:
 
     def create(self, config: dict[str, Any], split: dict[str, Any]) -> None:
         """Claims the folder for a new run; refuses one that holds another."""
-        if (self.path / "config.yaml").exists():
+        if any(self.path.glob("config.yaml")) or any(self.path.glob("metrics/*.parquet")):
             raise InputError(
                 f"{self.path}: holds a run already; go on with --resume, or choose another --out"
             )
@@ -68,7 +68,12 @@ class RunFolder:
     def check(self, config: dict[str, Any], split: str) -> None:
         """Refuses to go on with another config or another split than the run was started with."""
         require_same(yaml.safe_load(self.config_path().read_text("utf-8")), config)
-        stored = json.loads((self.path / "split.json").read_text("utf-8"))["digest"]
+        try:
+            stored = json.loads((self.path / "split.json").read_text("utf-8"))["digest"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{self.path / 'split.json'}: cannot be read ({error}); start a new run with another --out"
+            ) from None
         if stored != split:
             raise DataError(
                 f"{self.path}: was started on label split {stored}, the data now give {split}; "

@@ -35,7 +35,7 @@ def load(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path}: there is no checkpoint to resume; start without --resume") from None
     except Exception as error:  # torch raises whatever its zip reader and unpickler raise
         raise CheckpointError(
-            f"{path}: not a readable checkpoint ({type(error).__name__}); start without --resume"
+            f"{path}: not a readable checkpoint ({type(error).__name__}); delete it to start the run again"
         ) from error
     if not isinstance(state, dict) or state.get("version") != VERSION:
         found = state.get("version") if isinstance(state, dict) else type(state).__name__

@@ -73,6 +73,11 @@ def _find(folder: Path) -> tuple[dict[str, Found], tuple[str, ...]]:
     if not sets["labeled"]:
         kinds = " ".join(SUFFIXES)
         raise DataError(f"{folder / 'labeled'}: no image in it; {LAYOUT}; put images there ({kinds})")
+    if not sets["unlabeled"] and any(path.is_file() for path in (folder / "unlabeled").rglob("[!.]*")):
+        kinds = " ".join(SUFFIXES)
+        raise DataError(
+            f"{folder / 'unlabeled'}: files, but no image among them; wanted {kinds}; convert them"
+        )
     return {name: found for name, found in sets.items() if found}, classes
 
 
