@@ -368,3 +368,29 @@ def test_images_are_reduced_without_aliasing() -> None:
     stripes[..., ::2] = 255
     small = decode.conform(stripes, Data(size=8))
     assert small.shape == (1, 1, 8, 8) and np.ptp(small[..., 1:-1]) < 40 and abs(small.mean() - 127.5) < 10
+
+
+def _folder_of_grey_squares(root: Path) -> Path:
+    for name in ("cat", "dog"):
+        (root / "labeled" / name).mkdir(parents=True)
+        for number in range(6):
+            Image.new("L", (8, 8), 40 * number).save(root / "labeled" / name / f"{number}.png")
+    (root / "unlabeled").mkdir()
+    return root
+
+
+def test_a_folder_of_unlabeled_files_without_an_image_is_refused(tmp_path: Path) -> None:
+    folder = _folder_of_grey_squares(tmp_path / "pets")
+    (folder / "unlabeled" / "1.avif").write_bytes(b"something else")
+    config = Data(source="folder", path=str(folder), root=str(tmp_path), labels="all", validation=2)
+    with pytest.raises(DataError, match="no image among them"):
+        open_dataset(config)
+
+
+def test_truth_of_the_labeled_images_alone_does_not_pass_for_that_of_the_unlabeled(tmp_path: Path) -> None:
+    folder = _folder_of_grey_squares(tmp_path / "pets")
+    Image.new("L", (8, 8)).save(folder / "unlabeled" / "1.png")
+    config = Data(source="folder", path=str(folder), root=str(tmp_path), labels="all", validation=2)
+    found = open_dataset(config)
+    assert len(found.unlabeled) == 1 + len(found.labeled)
+    assert set(found.unlabeled.labels.tolist()) == {-1}
