@@ -32,12 +32,16 @@ def load(path: Path) -> dict[str, Any]:
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        raise CheckpointError(f"{path}: there is no checkpoint to resume; start without --resume") from None
+        raise CheckpointError(
+            f"{path}: there is no checkpoint to resume; start anew with another --out"
+        ) from None
     except Exception as error:  # torch raises whatever its zip reader and unpickler raise
         raise CheckpointError(
             f"{path}: not a readable checkpoint ({type(error).__name__}); delete it to start the run again"
         ) from error
     if not isinstance(state, dict) or state.get("version") != VERSION:
         found = state.get("version") if isinstance(state, dict) else type(state).__name__
-        raise CheckpointError(f"{path}: checkpoint version {found}, wanted {VERSION}; start without --resume")
+        raise CheckpointError(
+            f"{path}: checkpoint version {found}, wanted {VERSION}; start anew with another --out"
+        )
     return state

@@ -92,12 +92,12 @@ def _restore(run: Run, path: Path) -> list[Metrics]:
         if state["split"] != run.data.split.digest:
             raise DataError(
                 f"{path}: the checkpoint was made on label split {state['split']}, this run has "
-                f"{run.data.split.digest}: the data have changed; start without --resume"
+                f"{run.data.split.digest}: the data have changed; start anew with another --out"
             )
         run.load_state_dict(state["run"])
         evaluations: list[Metrics] = state["evaluations"]
     except (KeyError, TypeError, RuntimeError, ValueError) as error:
         raise CheckpointError(
-            f"{path}: does not fit this run ({str(error).splitlines()[0]}); start without --resume"
+            f"{path}: does not fit this run ({str(error).splitlines()[0]}); start anew with another --out"
         ) from error
     return evaluations
