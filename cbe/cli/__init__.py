@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cbe import __version__
-from cbe.cli import cost, train
+from cbe.cli import best, check, cost, plan, run, studies, train
 from cbe.errors import CbeError
 
 app = typer.Typer(
@@ -19,6 +19,14 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("train")(train.command)
+app.command("check")(check.command)
+app.command("plan")(plan.command)
+app.command("run")(run.run)
+app.command("resume")(run.resume)
+app.command("best")(best.command)
+app.command("ls")(studies.ls)
+app.command("show")(studies.show)
+app.command("stop")(studies.stop)
 app.command("cost")(cost.command)
 
 

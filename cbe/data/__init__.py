@@ -1,7 +1,8 @@
 """Images, the labels that may be seen of them, and where both come from."""
 
+from cbe.data.cache import open_pool
 from cbe.data.dataset import Dataset, open_dataset
-from cbe.data.images import ImageSet, Pool
+from cbe.data.images import ImageSet, Pool, Stats
 from cbe.data.split import Split
 
-__all__ = ["Dataset", "ImageSet", "Pool", "Split", "open_dataset"]
+__all__ = ["Dataset", "ImageSet", "Pool", "Split", "Stats", "open_dataset", "open_pool"]

@@ -32,12 +32,13 @@ _AT_ONCE = 1024
 _ABANDONED_S = 24 * 3600
 
 
-def open_pool(config: Data, progress: Progress) -> tuple[Pool, Stats]:
+def open_pool(config: Data, progress: Progress | None = None) -> tuple[Pool, Stats]:
     """The images of a config's source, from the cache where possible.
 
     A source whose module has `files(config)`, the stamps of the files it reads, is cached; it gives none when
     they are still to be downloaded.
     """
+    progress = progress or (lambda line: None)
     source = load(SOURCES, config.source)
     files = getattr(import_module(source.__module__), "files", None)
     before: list[Stamp] = files(config) if files else []

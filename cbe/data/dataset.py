@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 import numpy as np
 
 from cbe.data.cache import open_pool
-from cbe.data.images import UNKNOWN, ImageSet, Pool
+from cbe.data.images import UNKNOWN, ImageSet, Pool, Stats, joined
 from cbe.data.split import Split, draw
 from cbe.spec import Data
 
@@ -28,24 +28,29 @@ class Dataset:
     split: Split
 
 
-def open_dataset(config: Data, *, progress: Callable[[str], None] | None = None) -> Dataset:
-    """Loads the images a config names, from the cache if they are there, and draws its split.
+def open_dataset(
+    config: Data,
+    *,
+    progress: Callable[[str], None] | None = None,
+    pool: tuple[Pool, Stats] | None = None,
+) -> Dataset:
+    """Loads the images a config names, unless the caller has them from `open_pool`, and draws its split.
 
     >>> digits = open_dataset(Data(labels=40))
-    >>> len(digits.labeled), digits.labeled.images.shape[1:], len(digits.classes)
-    (40, (1, 8, 8), 10)
+    >>> digits.labeled.shape, len(digits.classes)
+    ((40, 1, 8, 8), 10)
     """
-    pool, stats = open_pool(config, progress or (lambda line: None))
-    split = draw(pool, config)
-    labeled = pool.train.take(split.labeled)
+    images, stats = pool or open_pool(config, progress)
+    split = draw(images, config)
+    labeled = images.train.take(split.labeled)
     return Dataset(
         name=PurePath(config.path.partition("?")[0]).stem if config.path else config.source,
-        classes=pool.classes,
-        flip=pool.flip if config.flip is None else config.flip,
+        classes=images.classes,
+        flip=images.flip if config.flip is None else config.flip,
         labeled=labeled,
-        unlabeled=_unlabeled(pool, split, labeled if config.labeled_in_unlabeled else None),
-        validation=pool.train.take(split.validation),
-        test=pool.test,
+        unlabeled=_unlabeled(images, split, labeled if config.labeled_in_unlabeled else None),
+        validation=images.train.take(split.validation),
+        test=images.test,
         mean=stats.mean,
         std=stats.std,
         split=split,
@@ -57,7 +62,7 @@ def _unlabeled(pool: Pool, split: Split, labeled: ImageSet | None) -> ImageSet:
     if own is None:
         return pool.train.take(split.unlabeled)
     if labeled is None:
-        return own  # all of them, and still a memory map
+        return own
     # Truth of the labeled images alone would pass for the accuracy of pseudo-labels in general.
     truth = labeled.labels if (own.labels != UNKNOWN).any() else np.full_like(labeled.labels, UNKNOWN)
-    return ImageSet(np.concatenate([own.images, labeled.images]), np.concatenate([own.labels, truth]))
+    return joined(own, replace(labeled, labels=truth))

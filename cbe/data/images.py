@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Images = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int64]
 
 UNKNOWN = -1  # the label of an image whose class nobody told
 _AT_ONCE = 1024
@@ -16,24 +18,77 @@ _AT_ONCE = 1024
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Images [N, C, H, W] with one label each; the images may be a read-only memory map."""
+    """Images with one label each: rows of an array, or of two, that may be shared and read-only.
 
-    images: Images
+    Sets made of another share its arrays; only `images` copies.
+    """
+
+    base: Images
     labels: Labels
+    rows: Rows | None = (
+        None  # which images; counted on from those of `base` into `second`; None: all of `base`
+    )
+    second: Images | None = None
 
     def __post_init__(self) -> None:
-        shape, dtype = self.images.shape, self.images.dtype
-        if len(shape) != 4 or shape[1] not in (1, 3) or dtype != np.uint8:
-            raise ValueError(f"images are {dtype} {shape}; wanted uint8 [N, 1 or 3, H, W]")
-        if self.labels.shape != shape[:1] or self.labels.dtype != np.int64:
-            raise ValueError(f"labels are {self.labels.dtype} {self.labels.shape}; wanted int64 {shape[:1]}")
+        for base in self.bases:
+            shape, dtype = base.shape, base.dtype
+            if len(shape) != 4 or shape[1] not in (1, 3) or dtype != np.uint8:
+                raise ValueError(f"images are {dtype} {shape}; wanted uint8 [N, 1 or 3, H, W]")
+            if shape[1:] != self.base.shape[1:]:
+                raise ValueError(f"images are {shape[1:]} and {self.base.shape[1:]}; wanted one shape")
+        count = self.base.shape[:1] if self.rows is None else self.rows.shape
+        if self.labels.shape != count or self.labels.dtype != np.int64:
+            raise ValueError(f"labels are {self.labels.dtype} {self.labels.shape}; wanted int64 {count}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Plain arrays: a memory map would be pickled byte by byte, and not handed over as shared memory.
+        second = None if self.second is None else np.asarray(self.second)
+        return ImageSet, (np.asarray(self.base), np.asarray(self.labels), self.rows, second)
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.labels)
 
-    def take(self, indices: npt.NDArray[np.int64]) -> ImageSet:
-        """A copy of some of the images, in the order of the indices."""
-        return ImageSet(np.asarray(self.images[indices]), np.asarray(self.labels[indices]))
+    @property
+    def bases(self) -> tuple[Images, ...]:
+        return (self.base,) if self.second is None else (self.base, self.second)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """[N, C, H, W]."""
+        channels, height, width = self.base.shape[1:]
+        return len(self), channels, height, width
+
+    @property
+    def images(self) -> Images:
+        """The images as one array [N, C, H, W]; a copy, unless they are all of the base."""
+        if self.rows is None:
+            return self.base
+        if self.second is None:
+            return np.asarray(self.base[self.rows])
+        made = np.empty(self.shape, np.uint8)
+        later = self.rows >= len(self.base)
+        made[~later] = self.base[self.rows[~later]]
+        made[later] = self.second[self.rows[later] - len(self.base)]
+        return made
+
+    def take(self, indices: Rows) -> ImageSet:
+        """Some of the images, in the order of the indices."""
+        rows = indices if self.rows is None else self.rows[indices]
+        return ImageSet(self.base, np.asarray(self.labels[indices]), rows, self.second)
+
+
+def joined(first: ImageSet, second: ImageSet) -> ImageSet:
+    """The images of one set and then those of another; each may have one array."""
+    if first.second is not None or second.second is not None:
+        raise ValueError("only sets of one array each can be joined")
+    rows = [np.arange(len(each)) if each.rows is None else each.rows for each in (first, second)]
+    return ImageSet(
+        first.base,
+        np.concatenate([first.labels, second.labels]),
+        np.concatenate([rows[0], len(first.base) + rows[1]]),
+        second.base,
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,9 @@
 """Files the user writes, checked and typed."""
 
 from cbe.spec.files import read_config
+from cbe.spec.search import Parameter
+from cbe.spec.settings import Objective
+from cbe.spec.study import StudyConfig
 from cbe.spec.train import Data, Ensemble, Loss, Method, Network, TrainConfig, Training, Weights
 
 __all__ = [
@@ -9,6 +12,9 @@ __all__ = [
     "Loss",
     "Method",
     "Network",
+    "Objective",
+    "Parameter",
+    "StudyConfig",
     "TrainConfig",
     "Training",
     "Weights",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -18,6 +20,14 @@ Place = tuple[str | int, ...]
 
 MAX_BYTES = 1_000_000
 SETTING = 0  # the line of what stands in no file
+
+
+class Faults(ValueError):
+    """What one rule found wrong in several places: each place below the rule's own, problem and hint."""
+
+    def __init__(self, found: Iterable[tuple[Place, str, str]]) -> None:
+        self.found = tuple(found)
+        super().__init__("; ".join(problem for _, problem, _ in self.found))
 
 
 def read_config(
@@ -43,13 +53,40 @@ def read_config(
             raise ConfigError(
                 [Fault(f"--set {setting}", "not of the form key=value", "as training.steps=200")]
             )
-        _put(plain, tuple(key.split(".")), _scalar(text, f"--set {setting}"), f"--set {setting}")
-        lines[tuple(key.split("."))] = SETTING
+        place = _place_of(key)
+        _put(plain, place, _scalar(text, f"--set {setting}"), f"--set {setting}")
+        lines[place] = SETTING
     try:
         return model.model_validate(plain)
     except ValidationError as error:
-        faults = [_fault(item, model, path, lines) for item in error.errors(include_url=False)]
-        raise ConfigError(_merged(faults)) from None
+        raise ConfigError(faults_of(error, model, plain, path, lines)) from None
+
+
+def read_keys(path: Path) -> set[str]:
+    """The sections a file has, whatever stands in them."""
+    return {str(key) for key in _read(path)[0]}
+
+
+def faults_of(
+    error: ValidationError,
+    model: type[BaseModel],
+    plain: Any,
+    path: Path | None = None,
+    lines: Mapping[Place, int] | None = None,
+) -> list[Fault]:
+    """What pydantic found wrong with plain values, each with its place in the file where there is one."""
+    found: list[Fault] = []
+    for item in error.errors(include_url=False):
+        rule = item.get("ctx", {}).get("error")
+        if isinstance(rule, Faults):
+            below = _place(item["loc"], plain)
+            found += [
+                Fault(_where((*below, *place), path, lines or {}), problem, hint)
+                for place, problem, hint in rule.found
+            ]
+        else:
+            found.append(_fault(item, model, plain, path, lines or {}))
+    return _merged(found)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
@@ -110,6 +147,12 @@ def _scalar(text: str, where: str) -> Any:
         raise ConfigError([Fault(where, f"{text!r} is not a value", "quote it")]) from None
 
 
+def _place_of(key: str) -> tuple[str, ...]:
+    """Where a dotted key belongs; what is searched is a key of its own, dots and all."""
+    first, _, rest = key.partition(".")
+    return (first, rest) if first == "search" and rest else tuple(key.split("."))
+
+
 def _put(plain: dict[str, Any], place: tuple[str, ...], value: Any, where: str) -> None:
     for key in place[:-1]:
         inner = plain.setdefault(key, {})
@@ -128,30 +171,62 @@ def _put(plain: dict[str, Any], place: tuple[str, ...], value: Any, where: str) 
 
 
 # Sections that a bare name can stand for, and the key it is then the value of.
-_SHORT = {"data": "source", "model": "name", "ensemble": "kind", "method": "name"}
+_SHORT = {
+    "data": "source",
+    "model": "name",
+    "ensemble": "kind",
+    "method": "name",
+    "sampler": "name",
+    "scheduler": "name",
+    "storage": "store",
+}
 
 
 def _fault(
-    item: Mapping[str, Any], model: type[BaseModel], path: Path | None, lines: dict[Place, int]
+    item: Mapping[str, Any],
+    model: type[BaseModel],
+    plain: Any,
+    path: Path | None,
+    lines: Mapping[Place, int],
 ) -> Fault:
-    place: Place = tuple(part for part in item["loc"] if not _is_a_union_branch(part))
+    place = _place(item["loc"], plain)
     message = str(item["msg"]).removeprefix("Value error, ")
-    if not place:  # a rule between sections begins with the key it is about
-        named, _, message = message.partition(": ")
-        place = tuple(named.split("."))
-    key = ".".join(str(part) for part in place)
-    line = next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), None)
-    where = f"{path}:{line} {key}" if path and line else key
+    about, _, rest = message.partition(": ")
+    if not place and rest and re.fullmatch(r"[a-z_.]+", about):  # a rule between sections names its key
+        place, message = tuple(about.split(".")), rest
+    where = _where(place, path, lines)
     if item["type"] == "extra_forbidden":
-        allowed = _keys(model, place[:-1])
-        near = difflib.get_close_matches(str(place[-1]), allowed, 1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(allowed)}"
-        return Fault(where, "unknown key", hint)
+        return Fault(where, "unknown key", did_you_mean(str(place[-1]), _keys(model, place[:-1])))
+    if item["type"] == "missing":
+        return Fault(where, "is missing", "add it")
     message = message[0].lower() + message[1:]
     given = item["input"]
     if isinstance(given, (dict, BaseModel)):  # a rule about a whole section names its keys itself
         return Fault(where, message)
-    return Fault(where, f"{given!r}: {message}", _nearest_choice(given, message))
+    return Fault(where, f"{given!r}: {message}", nearest_choice(given, message))
+
+
+def _place(loc: Place, plain: Any) -> Place:
+    """Where in the user's values pydantic's place is: without the branches of unions and of short forms."""
+    place: list[str | int] = []
+    here = plain
+    for part in loc:
+        if part in (here if isinstance(here, dict) else range(len(here)) if isinstance(here, list) else ()):
+            here = here[part]
+        elif isinstance(part, int) != isinstance(here, list) or _is_a_union_branch(part):
+            continue
+        else:
+            here = None
+        place.append(part)
+    return tuple(place)
+
+
+def _where(place: Place, path: Path | None, lines: Mapping[Place, int]) -> str:
+    key = ".".join(str(part) for part in place)
+    line = next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), None)
+    if path is None or line == SETTING:
+        return key
+    return f"{path} {key}" if line is None else f"{path}:{line} {key}"
 
 
 def _merged(faults: list[Fault]) -> list[Fault]:
@@ -166,21 +241,40 @@ def _merged(faults: list[Fault]) -> list[Fault]:
 
 def _is_a_union_branch(part: str | int) -> bool:
     """pydantic names the branch of a union it tried in the place: `int`, `literal['all']`."""
-    return isinstance(part, str) and (part in ("int", "float", "str") or "[" in part or "constrained" in part)
+    return part in ("bool", "int", "float", "str") or "[" in str(part) or "constrained" in str(part)
 
 
-def _keys(model: type[BaseModel], place: Place) -> list[str]:
-    for part in place:
-        inner = model.model_fields[str(part)].annotation if str(part) in model.model_fields else None
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
-            return []
-        model = inner
-    return list(model.model_fields)
+def _keys(kind: Any, place: Place) -> list[str]:
+    """The keys that may stand at a place below an annotation."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        fields = {field.alias or name: field for name, field in kind.model_fields.items()}
+        if not place:
+            return list(fields)
+        return _keys(fields[str(place[0])].annotation, place[1:]) if place[0] in fields else []
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is dict:
+        return _keys(inner[1], place[1:])
+    if origin in (tuple, list):
+        return _keys(inner[0], place[1:] if place and isinstance(place[0], int) else place)
+    if origin is Annotated:
+        return _keys(inner[0], place)
+    if origin in (Union, UnionType):
+        return next((keys for each in inner if (keys := _keys(each, place))), [])
+    return []
 
 
-def _nearest_choice(given: Any, message: str) -> str:
+def did_you_mean(given: str, allowed: Sequence[str]) -> str:
+    """The nearest of what is allowed, or all of it."""
+    near = difflib.get_close_matches(given, allowed, 1)
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"there are {', '.join(allowed)}" if allowed else ""
+
+
+def nearest_choice(given: Any, message: str) -> str:
+    """A suggestion out of the choices that a message lists."""
     if not isinstance(given, str):
         return ""
-    choices = message.replace("'", " ").replace(",", " ").split()
+    choices = [word for word in message.replace("'", " ").replace(",", " ").split() if word != given]
     near = difflib.get_close_matches(given, choices, 1, cutoff=0.7)
     return f"did you mean {near[0]}?" if near else ""

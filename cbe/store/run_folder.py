@@ -19,18 +19,12 @@ import yaml
 from cbe.errors import DataError, InputError, RunError
 from cbe.files import replace_file
 from cbe.spec.changes import require_same
-
-_FIGURES = (
-    *("loss", "loss_labeled", "loss_unlabeled", "loss_lb", "loss_lv", "loss_fairness", "lr", "steps_per_s"),
-    *("pseudo_accuracy", "sampling_rate", "sampling_rate_ensemble"),
-    *("validation_error", "validation_loss", "test_error"),
-    *("head_correlation", "head_disagreement", "variance_ensemble", "variance_heads"),
-)
+from cbe.store.schema import FIGURES
 
 SCHEMA = pa.schema(
     [
         pa.field("step", pa.int64(), nullable=False),
-        *(pa.field(name, pa.float64()) for name in _FIGURES),
+        *(pa.field(name, pa.float64()) for name in FIGURES),
         pa.field("thresholds", pa.list_(pa.float64())),  # per class, mean over heads
         pa.field("confusion", pa.list_(pa.list_(pa.float64()))),  # validation: rows true, columns predicted
         pa.field("pseudo_confusion", pa.list_(pa.list_(pa.float64()))),  # the same of the pseudo-labels used

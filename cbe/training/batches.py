@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -45,16 +48,37 @@ class Sampler:
         self._order, self._position = state["order"], state["position"]
 
 
-class Images(NamedTuple):
-    """A whole decoded set on the training device."""
+@dataclass(frozen=True)
+class Images:
+    """A whole decoded set as a device reads it: a CPU where it lies, shared with others, a GPU as a copy."""
 
-    pixels: Tensor  # uint8 [N, C, H, W]
     labels: Tensor  # int64 [N], −1 where unknown
+    _bases: tuple[Tensor, ...]  # uint8 [N', C, H, W], which nobody may write to
+    _rows: Tensor | None  # [N], as in ImageSet
 
     @classmethod
     def put(cls, images: ImageSet, device: torch.device) -> Images:
-        # torch.tensor copies: arrays may be read-only memory maps, which torch cannot hold.
-        return cls(torch.tensor(images.images, device=device), torch.tensor(images.labels, device=device))
+        labels = torch.tensor(images.labels, device=device)
+        if device.type != "cpu":
+            return cls(labels, (torch.tensor(images.images, device=device),), None)
+        rows = None if images.rows is None else torch.tensor(images.rows)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+            return cls(labels, tuple(torch.from_numpy(base) for base in images.bases), rows)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def pixels(self, indices: Tensor) -> Tensor:
+        """A copy of some images, uint8 [B, C, H, W]."""
+        rows = indices if self._rows is None else self._rows[indices]
+        first, *second = self._bases
+        if not second:
+            return first.index_select(0, rows)  # several times faster than first[rows]
+        pixels = first.index_select(0, rows.clamp_max(len(first) - 1))
+        # There are two arrays on a CPU only, where looking at values is no waiting.
+        late = torch.from_numpy(np.flatnonzero(rows.numpy() >= len(first)))
+        return pixels.index_copy_(0, late, second[0].index_select(0, rows[late] - len(first)))
 
 
 class Batch(NamedTuple):
@@ -81,8 +105,8 @@ class Batches:
         self._labeled, self._unlabeled = Images.put(data.labeled, device), Images.put(data.unlabeled, device)
         self._sizes = (batch_size, batch_size * ratio)
         self._samplers = (
-            Sampler(len(self._labeled.labels), seed),
-            Sampler(len(self._unlabeled.labels), seed + 1),
+            Sampler(len(self._labeled), seed),
+            Sampler(len(self._unlabeled), seed + 1),
         )
 
     def draw(self) -> Batch:
@@ -95,9 +119,9 @@ class Batches:
         in_rank_order = torch.cat([unlabeled[worker::size] for worker in range(size)])
         labeled = labeled[rank::size]
         return Batch(
-            self._labeled.pixels[labeled],
+            self._labeled.pixels(labeled),
             self._labeled.labels[labeled],
-            self._unlabeled.pixels[mine],
+            self._unlabeled.pixels(mine),
             mine,
             in_rank_order,
             self._unlabeled.labels[mine],

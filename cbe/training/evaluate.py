@@ -19,7 +19,10 @@ PROBE_VIEWS = 4  # K of lemma 2: weak views each of them is predicted on
 
 
 class Evaluator:
-    """Holds the evaluation sets on the device; all figures come from the EMA model in evaluation mode."""
+    """All figures come from the EMA model in evaluation mode, and are the same on all workers.
+
+    Workers predict a share of the images each and exchange predictions, so all of them must evaluate.
+    """
 
     def __init__(self, run: Run) -> None:
         device = run.mode.device
@@ -29,13 +32,13 @@ class Evaluator:
         unlabeled = run.data.unlabeled
         # Spread over the whole set, which may be sorted by class.
         spread = np.linspace(0, len(unlabeled) - 1, min(PROBE_IMAGES, len(unlabeled))).astype(np.int64)
-        self._probe = Images.put(unlabeled.take(spread), device)
+        self._probe = torch.tensor(unlabeled.take(spread).images, device=device)
 
     @torch.no_grad()
     def __call__(self) -> dict[str, Any]:
         network = self._run.ema.network.eval()
         try:
-            probs, labels = self._predict(self._validation.pixels), self._validation.labels
+            probs, labels = self._predict(self._validation), self._validation.labels
             figures = {
                 "validation_error": _error(probs, labels),
                 "validation_loss": F.nll_loss(probs.clamp_min(1e-12).log(), labels).item(),
@@ -43,29 +46,34 @@ class Evaluator:
                 **self._heads(),
             }
             if self._test is not None:
-                figures["test_error"] = _error(self._predict(self._test.pixels), self._test.labels)
+                figures["test_error"] = _error(self._predict(self._test), self._test.labels)
         finally:
             network.train()
         figures["thresholds"] = self._run.policy.per_class().mean(dim=0).tolist()
         return figures
 
-    def _predict(self, pixels: Tensor) -> Tensor:
+    def _predict(self, images: Images) -> Tensor:
         """Mean over heads of the probabilities, [N, K]."""
-        run, size = self._run, self._run.config.training.eval_batch
+        run, world, size = self._run, self._run.world, self._run.config.training.eval_batch
+        share = -(-len(images) // world.size)
+        mine = torch.arange(share, device=run.mode.device) + world.rank * share
+        mine = mine.clamp_max(len(images) - 1)  # the last share is filled up, and cut to length below
         with run.mode.autocast():
-            logits = [run.ema.network(run.inputs(part)).logits.float() for part in pixels.split(size)]
-        return torch.cat(logits).softmax(dim=2).mean(dim=1)
+            logits = [
+                run.ema.network(run.inputs(images.pixels(part))).logits.float() for part in mine.split(size)
+            ]
+        return world.gather(torch.cat(logits).softmax(dim=2).mean(dim=1))[: len(images)]
 
     def _heads(self) -> dict[str, float | None]:
         """How alike the heads are, and lemma 2: the ensemble's variance over views against the heads' own."""
         run = self._run
         # A generator of its own: evaluating more or less often must not change what training draws.
         generator = torch.Generator().manual_seed(run.config.training.seed + 3)
-        height, width = self._probe.pixels.shape[2:]
+        height, width = self._probe.shape[2:]
         weak = Augmenter("fixmatch", flip=run.data.flip, height=height, width=width, generator=generator)
         predicted = []
         for _ in range(PROBE_VIEWS):
-            view = weak.weak(self._probe.pixels, weak.draw_weak(len(self._probe.pixels)))
+            view = weak.weak(self._probe, weak.draw_weak(len(self._probe)))
             with run.mode.autocast():
                 predicted.append(run.ema.network(run.inputs(view)))
         probs = torch.stack([p.logits.float() for p in predicted]).softmax(dim=3)  # [V, N, M, K]

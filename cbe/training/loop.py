@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cbe.data import Dataset
-from cbe.errors import CheckpointError, DataError, NonFiniteLoss
+from cbe.errors import CheckpointError, ConfigError, DataError, NonFiniteLoss
 from cbe.spec import TrainConfig
 from cbe.spec.changes import require_same
 from cbe.ssl.world import World
@@ -32,16 +32,18 @@ def train(
     report: Report,
     *,
     resume_from: Path | None = None,
+    changed: Collection[str] = (),
     progress: Progress | None = None,
     world: World | None = None,
 ) -> Summary:
     """Trains one model; `report(metrics, snapshot)` is called after every evaluation, by every worker.
 
     Where and whether to save the snapshot is the reporter's business. `progress(step, metrics)` is called
-    every `log_every` steps with what the training itself tells.
+    every `log_every` steps with what the training itself tells. `changed` names settings, as `training.lr`,
+    in which the config may differ from that of the checkpoint: the run goes on with the config's.
     """
     run = Run(config, data, world)
-    evaluations = _restore(run, resume_from) if resume_from else []
+    evaluations = _restore(run, resume_from, changed) if resume_from else []
     evaluator, training = Evaluator(run), run.config.training
     started, first = time.perf_counter(), run.step
     while run.step < training.steps:
@@ -75,6 +77,10 @@ class Snapshot:
     run: Run
     evaluations: list[Metrics]
 
+    @property
+    def step(self) -> int:
+        return self.run.step
+
     def save(self, path: Path) -> None:
         state = {
             "config": self.run.config.to_plain(),
@@ -85,10 +91,10 @@ class Snapshot:
         checkpoint.save(state, path)
 
 
-def _restore(run: Run, path: Path) -> list[Metrics]:
+def _restore(run: Run, path: Path, changed: Collection[str]) -> list[Metrics]:
     state = checkpoint.load(path)
     try:
-        require_same(state["config"], run.config.to_plain())
+        _require_same(state["config"], run.config.to_plain(), changed)
         if state["split"] != run.data.split.digest:
             raise DataError(
                 f"{path}: the checkpoint was made on label split {state['split']}, this run has "
@@ -101,3 +107,11 @@ def _restore(run: Run, path: Path) -> list[Metrics]:
             f"{path}: does not fit this run ({str(error).splitlines()[0]}); start anew with another --out"
         ) from error
     return evaluations
+
+
+def _require_same(was: dict[str, Any], now: dict[str, Any], changed: Collection[str]) -> None:
+    try:
+        require_same(was, now)
+    except ConfigError as error:
+        if faults := [fault for fault in error.faults if fault.where not in changed]:
+            raise ConfigError(faults) from None

@@ -13,10 +13,11 @@ from cbe import nn as networks
 from cbe.data import Dataset
 from cbe.data.augment import Augmenter, normalize
 from cbe.nn import Prediction
+from cbe.nn.norm import synchronise
 from cbe.spec import TrainConfig
 from cbe.ssl import method_of, resolve
 from cbe.ssl.temporal import PastPredictions
-from cbe.ssl.thresholds import Shape
+from cbe.ssl.thresholds import Fixed, Shape
 from cbe.ssl.world import World
 from cbe.training import optimiser
 from cbe.training.batches import Batches
@@ -39,12 +40,15 @@ class Run:
         self.method = method_of(config)
         self.step = 0
         device, seed, classes = self.mode.device, config.training.seed, len(data.classes)
-        _, channels, height, width = data.labeled.images.shape
+        _, channels, height, width = data.labeled.shape
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             network = networks.build(config, channels, classes)
         self.network = network.to(device).to(memory_format=self.mode.layout)  # type: ignore[call-overload]
         self.ema = Ema(self.network, config.training.ema)
+        if self.world.group is not None and self.world.size > 1:
+            for each in (self.network, self.ema.network):  # mean teacher's teacher sees batches too
+                synchronise(each, self.world.group, device)
         self.optimiser = optimiser.make(self.network, config.training)
         shape = Shape(
             config.heads,
@@ -71,7 +75,10 @@ class Run:
     def _callable(self, network: nn.Module) -> Callable[[Tensor], Prediction]:
         wrapped: nn.Module = network
         if self.world.size > 1:
-            wrapped = DistributedDataParallel(network, process_group=self.world.group)
+            # Buffers are the same on all workers already: synchronised norms make them so.
+            wrapped = DistributedDataParallel(
+                network, process_group=self.world.group, forward_sync_buffers=False
+            )
         return torch.compile(wrapped) if self.mode.compile else wrapped
 
     def weak(self, images: Tensor) -> Tensor:
@@ -107,8 +114,11 @@ class Run:
         self.step = state["step"]
         self.network.load_state_dict(state["network"])
         self.ema.network.load_state_dict(state["ema"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        self.policy.load_state_dict(state["policy"])
+        # Rates, decay and a fixed threshold are settings: they come from the config, which may have changed.
+        settings = self.optimiser.state_dict()["param_groups"]
+        self.optimiser.load_state_dict({"state": state["optimiser"]["state"], "param_groups": settings})
+        if not isinstance(self.policy, Fixed):
+            self.policy.load_state_dict(state["policy"])
         if self.past:
             self.past.load_state_dict(state["past"])
         self.batches.load_state_dict(state["batches"])

@@ -1,0 +1,38 @@
+"""Which store a command speaks of, and how another command is told to speak of the same."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from cbe.store.folder import Store, StudyFolder
+
+DEFAULT = "results"
+
+Option = Annotated[
+    str | None,
+    typer.Option("--store", envvar="CBE_STORE", help="Where studies are: a folder, or s3://bucket/prefix"),
+]
+
+
+def opened(store: str | None, otherwise: str = DEFAULT) -> Store:
+    """The store a command was given."""
+    from cbe.store.folder import Store
+
+    return Store.open(store or otherwise)
+
+
+def again(verb: str, folder: StudyFolder) -> str:
+    """The command that does something with this study, as it can be typed here."""
+    from cbe.store.folder import Store
+
+    usual = opened(os.environ.get("CBE_STORE")).study(folder.name)
+    if folder.uri == usual.uri:
+        return f"cbe {verb} {folder.name}"
+    above = Store(replace(folder.location, root=folder.location.root.rpartition("/")[0]))
+    return f"cbe {verb} {folder.name} --store {shlex.quote(above.uri)}"

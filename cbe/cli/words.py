@@ -1,0 +1,97 @@
+"""Numbers, times and foreign texts as a person reads them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from cbe.spec.search import KEYS
+
+NOTHING = "–"
+NOT_SELECTED = "* not used for selection"
+
+_ORDER = {key: place for place, key in enumerate(KEYS)}
+
+
+def figure(metric: str | None, value: float | None) -> str:
+    """A metric's value; errors in percent.
+
+    >>> figure("validation_error", 0.125)
+    '12.50 %'
+    """
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    if metric == "wall_s":
+        return duration(value)
+    if metric in ("parameters", "macs"):
+        return f"{value:,.0f}"
+    return f"{100 * value:.2f} %" if metric and metric.endswith("_error") else f"{value:.4g}"
+
+
+def duration(seconds: float | None) -> str:
+    """A time of whatever size in its own unit.
+
+    >>> duration(7), duration(200), duration(9000)
+    ('7 s', '3.3 min', '2.5 h')
+    """
+    if seconds is None:
+        return NOTHING
+    unit, sign = _unit(seconds)
+    return f"{seconds / unit:.0f} {sign}" if unit == 1 else f"{seconds / unit:.1f} {sign}"
+
+
+def span(low_s: float, high_s: float) -> str:
+    """A range of times in one unit.
+
+    >>> span(170, 420), span(100, 110)
+    ('3 to 7 min', 'about 2 min')
+    """
+    unit, sign = _unit(high_s)
+    digits = 1 if sign == "h" else 0
+    low, high = (f"{max(value / unit, 0):.{digits}f}" for value in (low_s, high_s))
+    return f"about {high} {sign}" if low == high else f"{low} to {high} {sign}"
+
+
+def _unit(seconds: float) -> tuple[int, str]:
+    return (1, "s") if seconds < 90 else (60, "min") if seconds < 90 * 60 else (3600, "h")
+
+
+def point(values: Mapping[str, Any]) -> str:
+    """Searched values under the shortest names that tell them apart.
+
+    >>> point({"ensemble.heads": 4, "loss.weights.lb": 0.12345})
+    'heads 4, lb 0.123'
+    """
+    in_order = sorted(values, key=lambda key: _ORDER.get(key, len(_ORDER)))
+    times = Counter(_last(key) for key in values)
+    names = {key: _last(key) if times[_last(key)] == 1 else key for key in in_order}
+    return ", ".join(f"{name} {_value(values[key])}" for key, name in names.items())
+
+
+def _last(key: str) -> str:
+    return key.rpartition(".")[2]
+
+
+def _value(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def counts(by_state: Mapping[str, int]) -> str:
+    """Trials by state, as `3 completed · 1 failed`."""
+    order = ("completed", "stopped", "running", "interrupted", "failed", "infeasible")
+    return " · ".join(f"{by_state[state]} {state}" for state in order if by_state.get(state))
+
+
+def clean(text: object) -> str:
+    """A text from elsewhere without what would steer a terminal; lines stay."""
+    return "".join(c if c.isprintable() or c == "\n" else " " for c in str(text)).strip()
+
+
+def first_line(text: object) -> str:
+    return next(iter(clean(text).splitlines()), "")
+
+
+def plural(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

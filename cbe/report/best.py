@@ -1,0 +1,210 @@
+"""Which config is best, and how sure that is: from a study's `trials` table alone."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import textwrap
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import mean
+from typing import Any, Literal
+
+import yaml
+from pydantic import ValidationError
+
+from cbe.errors import ConfigError, InputError
+from cbe.report.configs import Config, Role, Row, deciding_role, grouped, is_finite
+from cbe.report.front import FrontPoint, front
+from cbe.report.paired import Difference, Interval, Pair, paired, t_interval
+from cbe.report.wording import UNITS, against, figure, verdict
+from cbe.spec import Objective, StudyConfig
+from cbe.spec.files import faults_of
+from cbe.store.folder import STUDY_FILE, Store, StudyFolder
+
+_COLUMNS = (
+    *("trial", "role", "preset", "state", "config_id", "params", "config", "seed", "split_seed"),
+    *("objective", "values", "last_test_error", "error_class", "error_text"),
+)
+_CALLED = {"paper": "the paper's config", "base": "the base"}
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A config and what its runs say: those of the confirmation, or of the search before there is one."""
+
+    rank: int
+    config_id: str
+    preset: str | None  # paper or base
+    trials: tuple[str, ...]
+    n: int
+    mean: float
+    interval: Interval | None  # 95 % of the mean; None for one run
+    failed: int  # runs that would have counted, had they not failed
+    searched: float | None  # what the search said, too good by having been chosen
+    test_error: float | None  # never ranked by
+    versus_base: Difference | None  # None: fewer than two shared runs
+    versus_paper: Difference | None
+    better: bool | None  # than the base, by the interval of the confirmation; None: there is none
+    sentence: str
+    point: dict[str, Any]  # what was sampled
+    config: dict[str, Any]  # resolved, on the first of the seeds
+    seeds: tuple[Pair, ...]  # seed and label split of every run
+
+
+@dataclass(frozen=True)
+class Answer:
+    study: str
+    metric: str
+    direction: Literal["minimize", "maximize"]
+    confirmed: bool
+    ranked: tuple[Ranked, ...]  # the best, then the presets that are not among them
+    front: tuple[FrontPoint, ...]  # where there are several objectives
+    counts: dict[str, int]  # trials by state
+    sentence: str
+
+    def to_plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def to_yaml(self, ranked: Ranked | None = None) -> str:
+        """A file for `cbe train`: a config, the best unless another is given, on its first seed and split."""
+        chosen = ranked or self.ranked[0]
+        about = f"Rank {chosen.rank} of study {self.study}: {chosen.sentence}"
+        header = textwrap.fill(
+            about, 110, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
+        )
+        return f"{header}\n{yaml.safe_dump(chosen.config, sort_keys=False, allow_unicode=True)}"
+
+
+def best(folder: StudyFolder, k: int = 1, study: StudyConfig | None = None) -> Answer:
+    """The k best configs of a study, with the paper's and the base beside them."""
+    if k < 1:
+        raise InputError(f"k = {k}: wanted a number of configs; give 1 or more")
+    study = study or read_study(folder)
+    rows = folder.table("trials", _COLUMNS).sort_by("trial").to_pylist()
+    configs = grouped(rows)
+    if not configs:
+        raise InputError(_nothing(folder.name, rows))
+    first, role = study.objectives[0], deciding_role(configs)
+    ranked = _rank(configs, role, first)
+    return Answer(
+        study=study.name,
+        metric=first.metric,
+        direction=first.direction,
+        confirmed=role == "confirm",
+        ranked=(*ranked[:k], *(each for each in ranked[k:] if each.preset)),
+        front=front(configs, study.objectives) if len(study.objectives) > 1 else (),
+        counts=dict(Counter(row["state"] for row in rows)),
+        sentence=ranked[0].sentence,
+    )
+
+
+def read_study(folder: StudyFolder) -> StudyConfig:
+    """The study as its folder has it; refuses a name that the store does not have."""
+    content = folder.read(STUDY_FILE)
+    if content is None:
+        raise InputError(_unknown(folder))
+    where = Path(folder.name) / STUDY_FILE
+    try:
+        plain = yaml.safe_load(content)
+        return StudyConfig.model_validate(plain)
+    except yaml.YAMLError as error:
+        raise InputError(f"{where}: not valid YAML ({error}); put the file back as it was") from None
+    except ValidationError as error:
+        raise ConfigError(faults_of(error, StudyConfig, plain, where)) from None
+
+
+def _rank(configs: Sequence[Config], role: Role, objective: Objective) -> list[Ranked]:
+    sign = 1 if objective.direction == "minimize" else -1
+    runs = {config.config_id: found for config in configs if (found := config.runs(role))}
+
+    def merit(config: Config) -> tuple[Any, ...]:
+        values = runs[config.config_id]
+        # The search may have stopped a config on the seeds it is bad on: what ended on most comes first.
+        finished = -len(values) if role == "search" else 0
+        return (finished, sign * mean(values.values()), config.first_trial)
+
+    fixed = {config.preset: runs.get(config.config_id, {}) for config in configs if config.preset}
+    in_order = sorted((config for config in configs if config.config_id in runs), key=merit)
+    return [_ranked(rank, config, role, objective, fixed) for rank, config in enumerate(in_order, start=1)]
+
+
+def _ranked(
+    rank: int,
+    config: Config,
+    role: Role,
+    objective: Objective,
+    fixed: Mapping[str, Mapping[Pair, float]],
+) -> Ranked:
+    rows, values = config.completed(role), config.runs(role)
+    searched = config.runs("search").values()
+    tested = [row["last_test_error"] for row in rows if is_finite(row["last_test_error"])]
+    to_base, to_paper = (
+        paired(values, fixed.get(name, {})) if config.preset != name else None for name in ("base", "paper")
+    )
+    found = Ranked(
+        rank=rank,
+        config_id=config.config_id,
+        preset=config.preset,
+        trials=tuple(row["trial"] for row in rows),
+        n=len(values),
+        mean=mean(values.values()),
+        interval=t_interval(list(values.values())),
+        failed=config.failed(role),
+        searched=mean(searched) if searched else None,
+        test_error=mean(tested) if tested else None,
+        versus_base=to_base,
+        versus_paper=to_paper,
+        # The search's own runs chose the config: they cannot judge it.
+        better=verdict(to_base, objective.direction) is True if to_base and role == "confirm" else None,
+        sentence="",
+        point=json.loads(rows[0]["params"] or "{}"),
+        config=json.loads(rows[0]["config"]),
+        seeds=tuple(values),
+    )
+    return replace(found, sentence=_sentence(found, role, objective))
+
+
+def _sentence(ranked: Ranked, role: Role, objective: Objective) -> str:
+    unit = UNITS[objective.metric]
+    name = f"{_CALLED[ranked.preset]} ({ranked.config_id})" if ranked.preset else ranked.config_id
+    said = f"{name} has {figure(unit, ranked.mean, ranked.interval, ranked.n)}"
+    if ranked.preset == "base":
+        said += ": no config ranks above it" if ranked.rank == 1 else ""
+    elif ranked.versus_base is not None:
+        said += f", {against(unit, ranked.versus_base, 'the base')}"
+        if ranked.better is not None:
+            words = {True: "better", False: "worse", None: "not shown to be better"}
+            said += f": {words[verdict(ranked.versus_base, objective.direction)]}"
+    elif ranked.interval is not None:
+        said += ", and fewer than two runs in common with the base: not compared"
+    if ranked.failed:
+        said += f"; {ranked.failed} more of its runs failed"
+    if objective.metric == "test_error":
+        said += "; selected on test labels"
+    said += "." if role == "confirm" else "; not yet confirmed."
+    return said[0].upper() + said[1:] if ranked.preset else said
+
+
+def _unknown(folder: StudyFolder) -> str:
+    location = folder.location
+    names = Store(replace(location, root=location.root.rpartition("/")[0])).names()
+    near = difflib.get_close_matches(folder.name, names, 1)
+    hint = "the store has none; check --store, or start one with `cbe run FILE`"
+    if names:
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+    return f"study {folder.name}: there is none of that name; {hint}"
+
+
+def _nothing(name: str, rows: Sequence[Row]) -> str:
+    if not rows:
+        return f"{name}: has no trials yet; start them with `cbe resume {name}`"
+    counts = ", ".join(f"{count} {state}" for state, count in Counter(row["state"] for row in rows).items())
+    failures = [f"{row['error_class']}: {row['error_text']}" for row in rows if row["state"] == "failed"]
+    why = f", the last one with {failures[-1]}" if failures else ""
+    return (
+        f"{name}: no trial has been trained to its end ({counts}{why}); look at them with `cbe show {name}`, "
+        f"and go on with `cbe resume {name}`"
+    )

@@ -1,0 +1,80 @@
+"""A study's trials, grouped by config, and the runs of each that its figures are of."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+from typing import Any, Literal
+
+from cbe.report.paired import Pair
+
+Row = Mapping[str, Any]
+Role = Literal["search", "confirm"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """All trials of one config, those of the search first."""
+
+    rows: Sequence[Row]
+
+    @property
+    def config_id(self) -> str:
+        return str(self.rows[0]["config_id"])
+
+    @property
+    def preset(self) -> str | None:
+        """paper or base, where the config is one of the two."""
+        return next((row["preset"] for row in self.rows if row["preset"]), None)
+
+    @property
+    def first_trial(self) -> str:
+        return str(self.rows[0]["trial"])
+
+    def completed(self, role: Role) -> list[Row]:
+        """The trials that were trained to their end and have a figure, by seed and split."""
+        found = [row for row in self.rows if row["role"] == role and counts(row)]
+        return sorted(found, key=lambda row: (*pair_of(row), row["trial"]))
+
+    def failed(self, role: Role) -> int:
+        """Runs that would have counted, had they not failed."""
+        lost = {pair_of(row) for row in self.rows if row["role"] == role and row["state"] == "failed"}
+        return len(lost - {pair_of(row) for row in self.completed(role)})
+
+    def runs(self, role: Role) -> dict[Pair, float]:
+        """The objective of every run; the same run made twice is one."""
+        values: dict[Pair, list[float]] = defaultdict(list)
+        for row in self.completed(role):
+            values[pair_of(row)].append(row["objective"])
+        return {pair: mean(each) for pair, each in values.items()}
+
+
+def grouped(rows: Iterable[Row]) -> list[Config]:
+    """The configs with at least one run that counts."""
+    of_config: dict[str, list[Row]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: (row["role"] != "search", row["trial"])):
+        if row["config_id"]:
+            of_config[row["config_id"]].append(row)
+    return [Config(rows) for rows in of_config.values() if any(map(counts, rows))]
+
+
+def deciding_role(configs: Sequence[Config]) -> Role:
+    """Whose runs decide: the confirmation's, once it has more than the presets, which it runs ahead."""
+    sampled = [config for config in configs if not config.preset]
+    return "confirm" if any(config.completed("confirm") for config in sampled or configs) else "search"
+
+
+def counts(row: Row) -> bool:
+    """Whether a trial was trained to its end and has a figure."""
+    return row["state"] == "completed" and is_finite(row["objective"])
+
+
+def is_finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def pair_of(row: Row) -> Pair:
+    return (row["seed"], row["split_seed"])

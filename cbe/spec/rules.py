@@ -1,0 +1,239 @@
+"""What a study must keep to, beyond each section by itself."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ValidationError
+
+from cbe.errors import ConfigError
+from cbe.spec.changes import FREE
+from cbe.spec.files import Faults, Place, faults_of, nearest_choice
+from cbe.spec.search import KEYS, MUTABLE, THRESHOLDED, Parameter, Values, order, walk
+from cbe.spec.train import TrainConfig
+
+if TYPE_CHECKING:
+    from cbe.spec.study import StudyConfig
+
+Found = tuple[Place, str, str]  # where, what is wrong, what to do next
+
+ELSEWHERE = {"training.seed": "seeds", "data.split_seed": "label_splits"}
+ONE_OBJECTIVE = ("cmaes",)  # samplers that Optuna has for one objective only
+MOST_CORNERS = 20_000
+# Rules between keys read these; of any other key one value is enough to see whether a point can be built.
+_READ_BY_RULES = ("data.", "model.name", "ensemble.", "method.name", "loss.weights.lb", "loss.target")
+
+
+def typed(search: Mapping[str, Any]) -> dict[str, Parameter]:
+    """The parameters of a search, each value as its key has it; Faults for all that cannot be."""
+    found: list[Found] = []
+    result: dict[str, Parameter] = {}
+    for key, given in search.items():
+        unusable = _unusable(str(key))
+        if unusable:
+            found.append(((key,), *unusable))
+            continue
+        try:
+            parameter = Parameter.model_validate(given)
+        except ValidationError as error:
+            found += [
+                ((key, *place), problem, hint) for place, problem, hint in _places(error, Parameter, given)
+            ]
+            continue
+        result[key], faults = _fitted(key, parameter)
+        found += faults
+    if found:
+        raise Faults(found)
+    order(result)  # refuses circles
+    return result
+
+
+def _places(error: ValidationError, model: type[BaseModel], given: Any) -> Iterator[Found]:
+    for fault in faults_of(error, model, given):
+        yield tuple(part for part in fault.where.split(".") if part), fault.problem, fault.hint
+
+
+def _fitted(key: str, parameter: Parameter) -> tuple[Parameter, list[Found]]:
+    """A parameter whose values are as their key has them, since `1e-3` is text to YAML."""
+    choice, found = _typed(key, parameter.choice or (), (key, "choice"))
+    found += _range_faults(key, parameter)
+    if len({repr(value) for value in choice}) < len(choice):
+        found.append(((key, "choice"), "a choice is given twice", "take one out"))
+    when: dict[str, tuple[Any, ...]] = {}
+    for other, values in parameter.when.items():
+        if other not in KEYS:
+            found.append(((key, "when", other), "unknown key", suggestion(other)))
+        else:
+            when[other], faults = _typed(other, values, (key, "when", other))
+            found += faults
+    return parameter.model_copy(update={"when": when, "choice": choice or None}), found
+
+
+def suggestion(key: str) -> str:
+    """The key that was probably meant."""
+    inside = [k for k in KEYS if k.startswith(f"{key}.")]
+    if inside:
+        return f"it is a section; name a key of it, as {inside[0]}"
+    names: dict[str, str] = {}
+    for known in KEYS:
+        names.setdefault(known.rpartition(".")[2], known)
+    near = difflib.get_close_matches(key, KEYS, 1)
+    last = difflib.get_close_matches(key.rpartition(".")[2], names, 1, cutoff=0.8)
+    if near or last:
+        return f"did you mean {near[0] if near else names[last[0]]}?"
+    return "name a key of a training file with its section, as ensemble.heads"
+
+
+def _unusable(key: str) -> tuple[str, str] | None:
+    if key not in KEYS:
+        return "unknown key", suggestion(key)
+    if key in ELSEWHERE:
+        return "makes a trial of a config, and is not searched", f"list its values under {ELSEWHERE[key]}"
+    if key in FREE:
+        return "says where a trial runs, not what it computes", "set it for the whole study"
+    return None
+
+
+def _typed(key: str, values: tuple[Any, ...], place: Place) -> tuple[tuple[Any, ...], list[Found]]:
+    tried = [_try(key, value) for value in values]
+    faults: list[Found] = [
+        ((*place, index), f"{given!r}: {problem}", nearest_choice(given, problem))
+        for index, (given, (_, problem)) in enumerate(zip(values, tried, strict=True))
+        if problem
+    ]
+    return tuple(value for value, _ in tried), faults
+
+
+def _range_faults(key: str, parameter: Parameter) -> Iterator[Found]:
+    for index, bound in enumerate(parameter.int_ or parameter.float_ or ()):
+        value, problem = _try(key, bound)
+        place = (key, parameter.kind, index)
+        if problem:
+            yield place, f"{bound!r}: {problem}", ""
+        elif parameter.kind == "float" and isinstance(value, int):
+            yield place, f"{bound!r}: {key} is a whole number", "write int instead of float"
+
+
+def _try(key: str, value: Any) -> tuple[Any, str]:
+    """The value as the key has it, and what is wrong with it for whatever the other keys are."""
+    place = tuple(key.split("."))
+    plain: Any = value
+    for part in reversed(place):
+        plain = {part: plain}
+    try:
+        built: Any = TrainConfig.model_validate(plain)
+    except ValidationError as error:
+        items = error.errors(include_url=False)
+        messages = [
+            item["msg"].removeprefix("Value error, ") for item in items if item["loc"][: len(place)] == place
+        ]
+        return value, " or ".join(message[0].lower() + message[1:] for message in messages)
+    for part in place:
+        built = getattr(built, part)
+    return built, ""
+
+
+def impossible(
+    search: Mapping[str, Parameter], base: Values, build: Callable[[Values], object]
+) -> Iterator[Found]:
+    """Parameters that exist nowhere, and a search of which no point can be built."""
+    named = {key for parameter in search.values() for key in parameter.when}
+
+    def corners(key: str) -> list[Any]:
+        parameter = search[key]
+        ends = list(parameter.choice or parameter.int_ or parameter.float_ or ())
+        if not key.startswith(_READ_BY_RULES) and key not in named:
+            return ends[:1]
+        asked = [v for p in search.values() for v in p.when.get(key, ()) if parameter.contains(v)]
+        return ends + [value for value in asked if value not in ends]
+
+    never, problem, built = set(search), "", False
+    for point in islice(walk(search, base, corners), MOST_CORNERS):
+        never -= point.keys()
+        if not built:
+            try:
+                build(point)
+                built = True
+            except ConfigError as error:
+                problem = problem or str(error)
+        if built and not never:
+            return
+    for key in (key for key in search if key in never):
+        yield (key,), "exists at no point of the search", "take it out, or mend what it depends on"
+    if not built:
+        about, _, rest = problem.partition(": ")
+        place, why = ((about,), rest) if about in search else ((), problem)
+        yield place, f"no point of the search can be built: {why}", "widen the search"
+
+
+def study_faults(study: StudyConfig) -> Iterator[Found]:
+    """All that is wrong between the sections of a study."""
+    base = list(_base_faults(study))
+    yield from base
+    if not base:  # without a base there is nothing to search in
+        found = impossible(study.search, study.values({}), lambda point: study.train_config(point, 0, 0))
+        yield from ((("search", *place), problem, hint) for place, problem, hint in found)
+    for faults in (_sampler_faults, _scheduler_faults, _confirm_faults, _worker_faults):
+        yield from faults(study)
+
+
+def _base_faults(study: StudyConfig) -> Iterator[Found]:
+    try:
+        config = study.base
+    except ValidationError as error:
+        yield from _places(error, TrainConfig, {})
+        return
+    name = config.method.name
+    lacking = {
+        "threshold": config.method.threshold is not None and name not in THRESHOLDED,
+        "fairness": bool(config.method.fairness) and name != "freematch",
+    }
+    for key in (key for key, set_in_vain in lacking.items() if set_in_vain):
+        yield ("method", key), f"{name} has no {key} to set", "leave it out"
+
+
+def _sampler_faults(study: StudyConfig) -> Iterator[Found]:
+    name = study.sampler.name
+    if name in ONE_OBJECTIVE and len(study.objectives) > 1:
+        problem = f"{name} pursues one objective, not {len(study.objectives)}"
+        yield ("sampler", "name"), problem, "use tpe, gp or nsga2, or one objective"
+    for key, parameter in study.search.items():
+        if name == "grid" and parameter.kind == "float" and parameter.step is None:
+            problem = "a grid has no end of values of a float without step"
+            yield ("search", key), problem, "give a step, or a list of choices"
+
+
+def _scheduler_faults(study: StudyConfig) -> Iterator[Found]:
+    grace, steps = study.scheduler.grace, study.training.steps
+    if isinstance(grace, int) and grace > steps:
+        problem = f"{grace} is more than the {steps} of training.steps"
+        yield ("scheduler", "grace"), problem, "give fewer, or a share below 1"
+    if study.scheduler.name == "pbt" and not MUTABLE & study.search.keys():
+        problem = "pbt changes values in mid-training, and nothing that is searched can be changed then"
+        yield ("scheduler", "name"), problem, "search a weight, a threshold or training.lr too, or use asha"
+
+
+def _confirm_faults(study: StudyConfig) -> Iterator[Found]:
+    confirm = study.confirm
+    for key, given, seen in (
+        ("seeds", confirm.seeds, study.seeds),
+        ("label_splits", confirm.label_splits, study.label_splits),
+    ):
+        again = ", ".join(str(seed) for seed in sorted(set(given or ()) & set(seen)))
+        if again:
+            problem = f"the search has seen {again}; what was chosen on it looks better there than it is"
+            yield ("confirm", key), problem, f"give others than the {key} of the search"
+
+
+def _worker_faults(study: StudyConfig) -> Iterator[Found]:
+    workers, searched = study.resources.workers, study.search.get("training.batch_size")
+    sizes: tuple[Any, ...] = (study.training.batch_size,)
+    if searched:
+        sizes = searched.choice or (searched.low, searched.low + (searched.step or 1))
+    odd = next((size for size in sizes if size % workers), None)
+    if odd is not None:
+        problem = f"{workers} do not divide training.batch_size {odd}"
+        yield ("resources", "workers"), problem, "each takes an equal part of it: change one of the two"

@@ -1,0 +1,195 @@
+"""The study file: a training file, what to search in it, how, and at what cost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import product
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
+
+from cbe.errors import ConfigError
+from cbe.spec.files import Faults, faults_of
+from cbe.spec.rules import study_faults, typed
+from cbe.spec.search import Parameter, default_search, grid, values_of
+from cbe.spec.settings import Budget, Confirm, Objective, Resources, Sampler, Scheduler, Storage
+from cbe.spec.train import (
+    WITH_HEADS,
+    Data,
+    Ensemble,
+    Loss,
+    Method,
+    Network,
+    Section,
+    Seed,
+    TrainConfig,
+    Training,
+    _named,
+)
+
+Pair = tuple[int, int]  # seed, label split
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+SECTIONS = tuple(TrainConfig.model_fields)
+DEFAULT: Any = "default"
+WHILE_TRAINING = ("validation_error", "validation_loss", "test_error")  # what a scheduler can compare
+
+
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, (list, tuple)) else [value]
+
+
+class StudyConfig(Section):
+    name: str
+    question: str = ""
+
+    data: Annotated[Data, _named("source")] = Data()
+    model: Annotated[Network, _named("name")] = Network()
+    ensemble: Annotated[Ensemble, _named("kind")] = Ensemble()
+    method: Annotated[Method, _named("name")] = Method()
+    loss: Loss = Loss()
+    training: Training = Training()
+
+    search: dict[str, Parameter] = DEFAULT
+    allow_test_selection: bool = False
+    objective: Annotated[
+        tuple[Annotated[Objective, _named("metric")], ...], BeforeValidator(_listed), Field(min_length=1)
+    ] = (Objective(metric="validation_error"),)
+    sampler: Annotated[Sampler, _named("name")] = Sampler()
+    scheduler: Annotated[Scheduler, _named("name")] = Scheduler()
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)
+    label_splits: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)
+    confirm: Confirm = Confirm()
+    budget: Budget = Budget()
+    resources: Resources = Resources()
+    storage: Annotated[Storage, _named("store")] = Storage()
+
+    @field_validator("name")
+    @classmethod
+    def _can_name_a_folder(cls, name: str) -> str:
+        if not NAME.fullmatch(name) or ".." in name:
+            raise ValueError(
+                "a name is up to 64 of a–z, 0–9, . _ -, from a letter or digit on, and without .."
+            )
+        return name
+
+    @field_validator("search", mode="before")
+    @classmethod
+    def _can_be_searched(cls, search: Any, info: ValidationInfo) -> Any:
+        if search == DEFAULT:
+            try:
+                return default_search(TrainConfig(**{name: info.data[name] for name in SECTIONS}))
+            except (KeyError, ValidationError):  # a section is faulty, which is told anyway
+                return {}
+        return typed(search) if isinstance(search, dict) else search
+
+    @field_validator("objective")
+    @classmethod
+    def _can_be_pursued(cls, objective: tuple[Objective, ...], info: ValidationInfo) -> tuple[Objective, ...]:
+        metrics = [each.metric for each in objective]
+        if len(set(metrics)) < len(metrics):
+            raise ValueError("a metric is given twice")
+        if metrics[0] not in WHILE_TRAINING:
+            raise ValueError(
+                f"trials are compared by the first while they train; begin with {WHILE_TRAINING[0]}"
+            )
+        if "test_error" in metrics and not info.data.get("allow_test_selection"):
+            raise ValueError(
+                "the test error of a config that was chosen by it says nothing about new images; use "
+                "validation_error, or say allow_test_selection: true"
+            )
+        return objective
+
+    @field_validator("seeds", "label_splits")
+    @classmethod
+    def _each_once(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(seeds)) < len(seeds):
+            raise ValueError("one is given twice; the runs would be the same")
+        return seeds
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        found = list(study_faults(self))
+        if found:
+            raise Faults(found)
+        return self
+
+    @property
+    def base(self) -> TrainConfig:
+        """What every trial has, where its point does not say otherwise."""
+        return TrainConfig(**{name: getattr(self, name) for name in SECTIONS})
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        return self.objective
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """The (seed, label split) pairs that every config of the search runs on."""
+        return tuple(product(self.seeds, self.label_splits))
+
+    @property
+    def confirm_pairs(self) -> tuple[Pair, ...]:
+        """The pairs that every confirmed config runs on."""
+        runs = range(1, self.confirm.runs + 1)
+        seeds = self.confirm.seeds or [max(self.seeds) + n for n in runs]
+        splits = self.confirm.label_splits or [max(self.label_splits) + n for n in runs]
+        return tuple(zip(seeds, splits, strict=True))
+
+    @property
+    def trials(self) -> int:
+        """How many trials the search has: the budget's, or all of the grid's and the two fixed ones."""
+        if self.budget.trials is not None:
+            return self.budget.trials
+        return (2 + sum(1 for _ in grid(self))) * len(self.pairs) if self.sampler.name == "grid" else 30
+
+    def values(self, point: Mapping[str, Any]) -> dict[str, Any]:
+        """The value of every dotted key at a point of the search."""
+        base = values_of(self.base)
+        if self.ensemble.kind not in WITH_HEADS:
+            base["ensemble.heads"] = None  # its one head says nothing about another ensemble's
+        return {**base, **point}
+
+    def train_config(self, point: Mapping[str, Any], seed: int, split: int) -> TrainConfig:
+        """The base with a point's values on one seed and split; ConfigError where it cannot be built."""
+        plain = self.base.to_plain()
+        _leave_behind(plain, point)
+        for key, value in {**point, "training.seed": seed, "data.split_seed": split}.items():
+            *above, last = key.split(".")
+            section = plain
+            for part in above:
+                section = section.setdefault(part, {})
+            section[last] = value
+        try:
+            return TrainConfig.model_validate(plain)
+        except ValidationError as error:
+            raise ConfigError(faults_of(error, TrainConfig, plain)) from None
+
+    def paper_config(self, seed: int, split: int) -> TrainConfig:
+        """The paper's channel-based ensemble on the study's data, network, method and schedule."""
+        return self._preset("channel", seed, split)
+
+    def base_config(self, seed: int, split: int) -> TrainConfig:
+        """The same without an ensemble."""
+        return self._preset("single", seed, split)
+
+    def _preset(self, kind: str, seed: int, split: int) -> TrainConfig:
+        plain = self.base.to_plain() | {"ensemble": {"kind": kind}, "loss": {}}
+        plain["training"]["seed"], plain["data"]["split_seed"] = seed, split
+        return TrainConfig.model_validate(plain)
+
+    def to_plain(self) -> dict[str, Any]:
+        """The study as YAML and JSON can hold it, with the search written out."""
+        return self.model_dump(mode="json")
+
+
+def _leave_behind(plain: dict[str, Any], point: Mapping[str, Any]) -> None:
+    """Takes out of the base what it says of an ensemble or a method that the point replaces by another."""
+    was, kind = plain["ensemble"]["kind"], point.get("ensemble.kind")
+    if kind not in (None, was):
+        both_have_heads = was in WITH_HEADS and kind in WITH_HEADS
+        plain["ensemble"] = {"heads": plain["ensemble"]["heads"] if both_have_heads else None}
+        plain["loss"]["weights"].update(lb=None, lv=None)
+    if point.get("method.name") not in (None, plain["method"]["name"]):
+        plain["method"].update(threshold=None, temperature=None, ramp=None, fairness=None)

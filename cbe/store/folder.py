@@ -1,0 +1,136 @@
+"""A store of studies, and the folder of one of them.
+
+    STORE/<study>/study.yaml  status.json  optuna.journal  checkpoints/…
+                  trials/*.parquet  metrics/*.parquet  confusions/*.parquet  events/*.parquet
+
+STORE is a local path or s3://bucket/prefix. A reader sees whole files only.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cbe.errors import InputError
+from cbe.store import compact as merging
+from cbe.store import reader
+from cbe.store.clock import tick
+from cbe.store.location import Location
+from cbe.store.schema import TABLES, build
+
+STUDY_FILE = "study.yaml"
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_ASIDE = re.compile(r"\..+\.\d+")  # what cbe.files calls a file in the making
+_DAY_S = 24 * 3600.0
+
+Names = list[str]
+
+
+@dataclass(frozen=True)
+class Store:
+    location: Location
+
+    @classmethod
+    def open(cls, uri: str) -> Store:
+        """A store at a local path or s3://bucket/prefix; nothing is looked up or made."""
+        return cls(Location.open(str(uri)))
+
+    @property
+    def uri(self) -> str:
+        return self.location.uri
+
+    def names(self) -> list[str]:
+        """The studies that are there."""
+        folders = [entry.name for entry in self.location.entries() if entry.is_folder and _valid(entry.name)]
+        absent = set(self.location.missing([f"{name}/{STUDY_FILE}" for name in folders]))
+        return [name for name in folders if f"{name}/{STUDY_FILE}" not in absent]
+
+    def study(self, name: str) -> StudyFolder:
+        """The folder of a study, which need not be there yet."""
+        if not _valid(name):
+            raise InputError(
+                f"study {name!r}: wanted a name of at most 64 small letters, digits and . _ -, that begins "
+                "with a letter or digit and has no two dots in a row; choose another name"
+            )
+        return StudyFolder(name, self.location.at(name))
+
+
+@dataclass(frozen=True)
+class StudyFolder:
+    name: str
+    location: Location
+
+    @property
+    def uri(self) -> str:
+        return self.location.uri
+
+    def exists(self) -> bool:
+        return not self.location.missing([STUDY_FILE])
+
+    def path(self, relative: str) -> str:
+        """The address of something in the folder: a local path, or s3://…"""
+        return self.location.at(relative).uri
+
+    def read(self, relative: str) -> bytes | None:
+        """A file's content; None where there is no such file."""
+        return self.location.at(relative).read()
+
+    def write(self, relative: str, content: bytes) -> None:
+        """Puts a file there whole, or not at all."""
+        self.location.at(relative).write(content)
+
+    def delete(self, relative: str) -> None:
+        """Removes a file, or a folder with all it holds; what is not there is gone already."""
+        self.location.at(relative).delete()
+
+    def append(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
+        """Adds rows to a table as one new file; study and revision are filled in where a row has none."""
+        if not rows:
+            return
+        kind = TABLES[table]
+        given: dict[str, Any] = {"study": self.name}
+        if "revision" in kind.schema.names:
+            given["revision"] = tick()
+        content = kind.encode(build(kind, [given | row for row in rows]))
+        self.location.at(f"{table}/{merging.new_name()}").write(content)
+
+    def table(
+        self, table: str, columns: Sequence[str] | None = None, where: pc.Expression | None = None
+    ) -> pa.Table:
+        """The latest revision of every row, in no particular order.
+
+        `where` is an expression as `pc.field("state") == "running"`, and may name columns not asked for.
+        """
+        return reader.read(self.location.at(table), TABLES[table], columns, where)
+
+    def compact(self, table: str, grace_s: float = merging.GRACE_S) -> int:
+        """Merges a table's small files and says how many make up the table now.
+
+        What the merged file replaces is deleted by a later call, `grace_s` after it or more.
+        """
+        return merging.compact(self.location.at(table), TABLES[table], grace_s)
+
+    def sweep(self, older_s: float = _DAY_S) -> None:
+        """Deletes what killed writers have left behind; a file in the making is younger than a day."""
+        if not self.location.local:
+            return  # S3 shows no file in the making
+        for entry in self.location.entries(hidden=True, recursive=True):
+            above, _, name = entry.name.rpartition("/")
+            ours = _ASIDE.fullmatch(name) and not re.search(r"(^|/)\.", above) and not entry.is_folder
+            if ours and entry.modified_s < time.time() - older_s:
+                self.location.at(entry.name).delete()
+
+    def list(self, relative: str) -> Names:
+        """The names of the files and folders directly in a folder of the study."""
+        return [entry.name for entry in self.location.at(relative).entries()]
+
+
+def _valid(name: str) -> bool:
+    return bool(_NAME.fullmatch(name)) and ".." not in name

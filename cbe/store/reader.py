@@ -1,0 +1,178 @@
+"""One table of a study out of its many files, while others write and merge them.
+
+Files are immutable, and what a merged file replaces stays for a while: a scan of a folder is not atomic, so
+one that misses the merged file must still find the old ones. Of rows with the same key the latest revision
+counts; that also makes rows harmless that are found twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from cbe.errors import RunError
+from cbe.store.location import Entry, Location
+from cbe.store.schema import Table, replaced
+
+MERGED = ".merged.parquet"
+
+_FORMAT = ds.ParquetFileFormat()
+_TRIES = 10
+_AT_ONCE = 16  # footers; on S3 each is a round trip
+
+
+class Gone(Exception):
+    """A listed file was deleted before it was read; a new listing names the one that replaces it."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file of a table, its footer read."""
+
+    entry: Entry
+    fragment: ds.ParquetFileFragment
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.fragment.physical_schema
+
+    @property
+    def bytes(self) -> int:
+        """What its rows take uncompressed."""
+        return sum(group.total_byte_size for group in self.fragment.row_groups)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files that make up a table, merged ones, and those beside them that a merged file stands for."""
+
+    place: Location
+    live: tuple[Part, ...]
+    merged: tuple[Part, ...]
+    replaced: tuple[Entry, ...]
+
+    def rows(self, parts: Sequence[Part], schema: pa.Schema, where: pc.Expression | None = None) -> pa.Table:
+        """The rows of some files one after another; columns that a file does not have are null."""
+        fragments = [part.fragment for part in parts]
+        dataset = ds.FileSystemDataset(fragments, schema, _FORMAT, self.place.filesystem)
+        with _watching(self.place, [part.name for part in parts]):
+            return dataset.to_table(columns=schema.names, filter=where)
+
+
+def read(
+    place: Location, table: Table, columns: Sequence[str] | None = None, where: pc.Expression | None = None
+) -> pa.Table:
+    """The rows that count and for which `where` holds, in no particular order."""
+    wanted = table.fields(table.schema.names if columns is None else list(columns))
+    asked = _mentioned(where, table)
+    schema = table.fields(list(dict.fromkeys([*wanted.names, *asked, *_order(table)])))
+    # A row that does not hold now may have held in an older revision: only keys can be asked before.
+    early = where if where is not None and set(asked) <= set(table.key) else None
+    for _ in range(_TRIES):
+        try:
+            found = _latest(scan(place, table), table, schema, early)
+        except Gone:
+            continue
+        if where is not None and early is None:
+            found = found.filter(where)
+        return found.select(wanted.names)
+    raise RunError(f"{place.uri}: files went away {_TRIES} times while they were read; try again")
+
+
+def scan(place: Location, table: Table, *, superseded: bool = False) -> Listing:
+    """Lists a table's files and reads the footers of those that count, and of superseded merges if wanted."""
+    entries = [entry for entry in place.entries() if entry.name.endswith(".parquet")]
+    merged: list[Part] = []
+    dead: set[str] = set()
+    for entry in reversed(entries):  # the latest merge names what came before: mostly it alone is read
+        if entry.name.endswith(MERGED) and (superseded or entry.name not in dead):
+            merged += _open(place, table, [entry])
+            dead.update(replaced(merged[-1].schema))
+    plain = [entry for entry in entries if entry.name not in dead and not entry.name.endswith(MERGED)]
+    live = [*(part for part in merged if part.name not in dead), *_open(place, table, plain)]
+    gone = [entry for entry in entries if entry.name in dead]
+    return Listing(place, tuple(live), tuple(merged), tuple(gone))
+
+
+def resolve(rows: pa.Table, table: Table) -> pa.Table:
+    """Of rows with the same key, the one of the latest revision."""
+    number = pa.array(np.arange(len(rows)))
+    slim = rows.select(list(table.key)).append_column("row", number)
+    if "revision" in rows.column_names:
+        slim = slim.take(pc.sort_indices(rows["revision"]))
+    last = slim.group_by(list(table.key), use_threads=False).aggregate([("row", "last")])["row_last"]
+    if len(last) == len(rows):
+        return rows
+    keep = np.zeros(len(rows), dtype=bool)
+    keep[last.to_numpy()] = True
+    return rows.filter(pa.array(keep))
+
+
+def _latest(listing: Listing, table: Table, schema: pa.Schema, where: pc.Expression | None) -> pa.Table:
+    # A merged file has each key once. Of the largest only those rows can be outdated whose key begins as one
+    # of the other files' does; the many others need no comparing.
+    merged = [part for part in listing.live if part.name.endswith(MERGED)]
+    base = max(merged, key=lambda part: part.entry.size, default=None)
+    rest = [part for part in listing.live if part is not base]
+    rows = listing.rows(rest, schema, where)
+    if base is None:
+        return resolve(rows, table)
+    settled = listing.rows([base], schema, where)
+    if not len(rows):
+        return settled
+    first = table.key[0]
+    touched = pc.is_in(settled[first], value_set=pc.unique(rows[first]))
+    if not pc.any(touched).as_py():
+        return pa.concat_tables([settled, resolve(rows, table)])
+    open_rows = resolve(pa.concat_tables([settled.filter(touched), rows]), table)
+    return pa.concat_tables([settled.filter(pc.invert(touched)), open_rows])
+
+
+def _open(place: Location, table: Table, entries: Sequence[Entry]) -> list[Part]:
+    def part(entry: Entry) -> Part:
+        path = f"{place.root}/{entry.name}"
+        fragment = _FORMAT.make_fragment(path, filesystem=place.filesystem, file_size=entry.size)
+        with _watching(place, [entry.name]):
+            fragment.ensure_complete_metadata()
+        table.check(place.at(entry.name).uri, fragment.physical_schema)
+        return Part(entry, fragment)
+
+    if len(entries) < 2:
+        return list(map(part, entries))
+    with ThreadPoolExecutor(min(_AT_ONCE, len(entries))) as pool:
+        return list(pool.map(part, entries))
+
+
+@contextmanager
+def _watching(place: Location, names: list[str]) -> Iterator[None]:
+    """Tells a file that has gone away from one that cannot be read."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        if place.missing(names):
+            raise Gone from error
+        raise place.unreadable(error) from error
+
+
+def _order(table: Table) -> list[str]:
+    return [*table.key, *(["revision"] if "revision" in table.schema.names else [])]
+
+
+def _mentioned(where: pc.Expression | None, table: Table) -> list[str]:
+    """The columns an expression may ask for; words in its values can make it a few more, never fewer."""
+    if where is None:
+        return []
+    words = set(re.findall(r"\w+", str(where)))
+    return [name for name in table.schema.names if name in words]

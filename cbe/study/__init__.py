@@ -1,0 +1,1 @@
+"""Studies: Ray Tune over Optuna, each trial one training run, everything recorded."""

@@ -1,0 +1,162 @@
+"""What a study runs next.
+
+First what was interrupted, then the fixed trials (the paper's config and the base), the points of a grid, what
+the sampler suggests. Then the confirmation: of the fixed configs while the last trials of the search still
+run, of the best ones when all have ended.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import count
+from typing import Any, Literal
+
+from cbe.errors import ConfigError
+from cbe.spec import StudyConfig
+from cbe.spec.identity import config_id
+from cbe.spec.search import applicable, grid, values_of
+from cbe.ssl import resolve
+from cbe.store.folder import StudyFolder
+from cbe.study.assignment import Assignment, Pair
+from cbe.study.confirm import Row, confirmations, presets, winners
+from cbe.study.ledger import FINAL, Ledger
+from cbe.study.trial import newest
+
+INFEASIBLE_LIMIT = 200  # points in a row that cannot be built
+
+Next = Assignment | Literal["wait", "finished"]
+
+
+class Agenda:
+    """Hands out assignments one by one, as long as the budget lasts and nobody halts the study."""
+
+    def __init__(self, study: StudyConfig, folder: StudyFolder, ledger: Ledger) -> None:
+        self.stage: Literal["search", "confirm"] = "search"
+        self._study, self._ledger, self._sampling = study, ledger, ledger.sampling
+        self._sampling.abandon_nameless()
+        known = {**ledger.rows, **self._sampling.trials()}
+        self._name, self._confirm_name = names_of("t", known), names_of("c", known)
+        self._again = deque(_unfinished(folder, ledger))
+        self._presets = deque(self._missing_presets())
+        self._given = deque([*self._missing_pairs(), *self._missing_grid()])
+        self._confirm: deque[Assignment] | None = None
+        self._infeasible = 0
+
+    @property
+    def left(self) -> int:
+        """Confirmations not yet started."""
+        return len(self._confirm or ())
+
+    def following(self) -> Next:
+        """The next assignment that can be built, or to wait for those that run."""
+        while not self._ledger.halted:
+            upcoming = self._again.popleft() if self._again else self._next()
+            if isinstance(upcoming, str):
+                return upcoming
+            if self._ledger.assign(upcoming):
+                self._infeasible = 0
+                return upcoming
+            self._infeasible += 1
+            if self._infeasible == INFEASIBLE_LIMIT:
+                self._ledger.break_off(f"{INFEASIBLE_LIMIT} points in a row cannot be built; narrow `search`")
+        return "finished"
+
+    def _next(self) -> Next:
+        if self.stage == "search":
+            upcoming = self._next_of_search()
+            if upcoming is not None:
+                return upcoming
+            if self._confirm is None:
+                self._confirm = deque(self._missing_confirmations(presets(self._ledger.rows.values())))
+            if not any(row["state"] == "running" for row in self._ledger.in_role("search")):
+                self.stage = "confirm"
+                best = winners(self._study, self._ledger.rows.values())
+                self._confirm.extend(self._missing_confirmations(best))
+        if self._confirm:
+            return replace(self._confirm.popleft(), trial=self._confirm_name())
+        return "finished" if self.stage == "confirm" else "wait"  # for what decides which configs are best
+
+    def _missing_confirmations(self, configs: list[Row]) -> list[Assignment]:
+        return confirmations(self._study, self._ledger.rows.values(), configs)
+
+    def _next_of_search(self) -> Assignment | None:
+        started = sum(row["state"] != "infeasible" for row in self._ledger.in_role("search"))
+        if started >= self._study.trials:
+            return None
+        if self._presets:
+            return self._presets.popleft()
+        if self._given:
+            return self._sampling.add(replace(self._given.popleft(), trial=self._name()))
+        if self._study.sampler.name == "grid" or not self._study.search:
+            return None
+        first, *others = self._study.pairs
+        asked = self._sampling.ask(self._name(), first)
+        self._given.extend(replace(asked, pair=pair, number=None) for pair in others)
+        return asked
+
+    def _missing_presets(self) -> Iterator[Assignment]:
+        have = {(row["preset"], row["seed"], row["split_seed"]) for row in self._ledger.in_role("search")}
+        fixed: tuple[Literal["paper", "base"], ...] = ("paper", "base")
+        for pair in self._study.pairs:
+            for preset in fixed:
+                if (preset, *pair) not in have:
+                    bare = Assignment(self._name(), "search", pair, preset=preset)
+                    yield self._sampling.add(replace(bare, point=self._point(bare)))
+
+    def _point(self, preset: Assignment) -> dict[str, Any]:
+        """A fixed config in the terms of the search space; whether it lies in there the sampler decides."""
+        values = values_of(resolve(preset.config(self._study)))
+        return {key: values[key] for key, p in self._study.search.items() if applicable(key, p, values)}
+
+    def _missing_pairs(self) -> Iterator[Assignment]:
+        """Sampled configs that a driver that died, or a shorter list of seeds, has not run on all pairs."""
+        have: dict[str, set[Pair]] = {}
+        for row in self._ledger.in_role("search"):
+            if not row["preset"] and row["state"] != "infeasible":
+                have.setdefault(row["params"], set()).add((row["seed"], row["split_seed"]))
+        for params, pairs in have.items():
+            for pair in self._study.pairs:
+                if pair not in pairs:
+                    yield Assignment("", "search", pair, json.loads(params))
+
+    def _missing_grid(self) -> Iterator[Assignment]:
+        if self._study.sampler.name != "grid":
+            return
+        have = {(row["config_id"], row["seed"], row["split_seed"]) for row in self._ledger.in_role("search")}
+        have |= {self._identity(preset) for preset in self._presets}
+        for point in grid(self._study):
+            for pair in self._study.pairs:
+                assignment = Assignment("", "search", pair, point)
+                if self._identity(assignment) not in have:
+                    yield assignment
+
+    def _identity(self, assignment: Assignment) -> tuple[str, int, int] | None:
+        try:
+            return (config_id(resolve(assignment.config(self._study))), *assignment.pair)
+        except ConfigError:
+            return None
+
+
+def names_of(letter: str, trials: Iterable[str]) -> Callable[[], str]:
+    """Gives one unused name after the other: t0000, t0001, …"""
+    last = max((int(name[1:]) for name in trials if name.startswith(letter)), default=-1)
+    numbers = count(last + 1)
+    return lambda: f"{letter}{next(numbers):04d}"
+
+
+def _unfinished(folder: StudyFolder, ledger: Ledger) -> Iterator[Assignment]:
+    """Trials that ran when the study ended, each from its last checkpoint that the record has caught up with."""
+    told = ledger.sampling.trials()
+    for name, row in ledger.rows.items():
+        if row["state"] not in FINAL:
+            number = told[name].number if name in told else None
+            point, pair = json.loads(row["params"]), (row["seed"], row["split_seed"])
+            resume = newest(folder, name, ledger.recorder.recorded_step(name))
+            yield Assignment(name, row["role"], pair, point, row["preset"], number, resume)
+    for name, trial in told.items():  # asked for by a driver that died before the store heard of it
+        if name not in ledger.rows and not trial.state.is_finished():
+            pair = (trial.user_attrs["seed"], trial.user_attrs["label_split"])
+            yield Assignment(name, "search", pair, dict(trial.params), number=trial.number)

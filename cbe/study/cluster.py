@@ -1,0 +1,87 @@
+"""The Ray cluster a study runs on: an embedded one by default, or the one at an address."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+# Before Ray is imported, by whomever.
+os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+_SETTINGS = {
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",  # 2 s delays every report of several workers by up to 4 s
+    "TUNE_FORCE_TRIAL_CLEANUP_S": "20",  # 600 s keep a stopped study waiting
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a failed trial reports its error, no metric
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # Tune's snapshots are for a restore that we never do
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+for _name, _value in _SETTINGS.items():
+    os.environ.setdefault(_name, _value)
+
+import ray  # noqa: E402
+
+from cbe.errors import InputError  # noqa: E402
+from cbe.spec import StudyConfig  # noqa: E402
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a study may use at once."""
+
+    gpus: float  # per worker
+    concurrent: int  # trials
+
+
+@contextmanager
+def connected(study: StudyConfig, address: str | None) -> Iterator[None]:
+    """A connection to Ray for the time of a study; a cluster that is connected already stays so."""
+    if ray.is_initialized():
+        yield
+        return
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    try:
+        if address == "local":
+            # Workers of one trial find each other through the dashboard's state; one alone needs none.
+            ray.init("local", include_dashboard=study.resources.workers > 1, log_to_driver=False, logging_level="ERROR")
+        else:
+            ray.init(address, log_to_driver=False, logging_level="ERROR")
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"no Ray cluster at {address} ({reason}); start one with `ray start --head`, or leave the address out"
+        ) from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def resources(study: StudyConfig, room: Room) -> dict[str, float]:
+    """What Tune sets aside for a trial's own process."""
+    wanted = study.resources
+    if wanted.workers > 1:
+        # Workers have a placement group of their own: a core for the trial beside it can deadlock the two.
+        return {"node:__internal_head__": 0.001}
+    return {"CPU": wanted.cpus, **({"GPU": room.gpus} if room.gpus else {})}
+
+
+def room(study: StudyConfig) -> Room:
+    """How many trials the cluster holds at once; a study that never fits is refused."""
+    wanted, have = study.resources, ray.cluster_resources()
+    gpus = wanted.gpus if wanted.gpus is not None else float(have.get("GPU", 0) > 0)
+    fits = have.get("CPU", 0) // (wanted.workers * wanted.cpus)
+    if gpus:
+        fits = min(fits, have.get("GPU", 0) // (wanted.workers * gpus))
+    if fits < 1 and wanted.concurrent is None:
+        raise InputError(
+            f"resources: a trial wants {wanted.workers} × ({wanted.cpus:g} CPU, {gpus:g} GPU), the cluster has "
+            f"{have.get('CPU', 0):g} CPU and {have.get('GPU', 0):g} GPU; ask for less, or give `concurrent` for a "
+            "cluster that grows"
+        )
+    return Room(gpus, min(int(max(fits, 1)), wanted.concurrent or 10**6) if fits >= 1 else wanted.concurrent or 1)

@@ -1,0 +1,98 @@
+"""The thin layer between Ray Tune and the ledger: what to run next, what happened, when to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ray.tune import Callback, Stopper
+from ray.tune.experiment import Trial
+from ray.tune.search import Searcher
+
+from cbe.study.agenda import Next
+from cbe.study.assignment import Assignment
+from cbe.study.ledger import Ledger
+
+
+class _StaysHere:
+    """Tune pickles what it is given, for a restore that we never do: none of this leaves the driver."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+class Dispatch(_StaysHere, Searcher):  # type: ignore[misc]
+    """Hands out assignments."""
+
+    def __init__(self, following: Callable[[], Next]) -> None:
+        super().__init__()
+        self._following = following
+
+    def suggest(self, trial_id: str) -> Any:
+        upcoming = self._following()
+        if isinstance(upcoming, Assignment):
+            return upcoming.to_plain()
+        return Searcher.FINISHED if upcoming == "finished" else None
+
+    def set_search_properties(self, *args: Any, **spec: Any) -> bool:
+        return True
+
+    def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
+        """The ledger hears of it through `Listener`, which Tune tells more."""
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing: the store and the sampler's storage know it all."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Nothing, likewise."""
+
+
+class Listener(_StaysHere, Callback):  # type: ignore[misc]
+    """Tells the ledger what Tune saw."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._known: dict[str, Assignment] = {}
+
+    def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        self._ledger.started(self._of(trial))
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        self._ledger.reported(self._of(trial), result)
+
+    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        self._ledger.ended(self._of(trial), trial.last_result or {})
+
+    def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        self._ledger.recovering(self._of(trial))
+
+    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        error = trial.get_pickled_error() or trial.get_error()
+        cause = getattr(error, "cause", None) or error
+        lines = [line.strip() for line in str(cause).splitlines() if line.strip()] or ["no message"]
+        self._ledger.failed(self._of(trial), type(cause).__name__, lines[0])
+
+    def _of(self, trial: Trial) -> Assignment:
+        """The trial's assignment. Population-based training may have given it another's point, not its name."""
+        name = str(trial)
+        known = self._known.setdefault(name, Assignment.from_plain(trial.config))
+        if known.point != trial.config["point"]:
+            self._ledger.exploited(known, dict(trial.config["point"]))
+            self._known[name] = replace(known, point=dict(trial.config["point"]), number=None)
+        return self._known[name]
+
+
+class Halt(_StaysHere, Stopper):  # type: ignore[misc]
+    """Stops everything when the study says so."""
+
+    def __init__(self, halted: Callable[[], bool]) -> None:
+        self._halted = halted
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return self._halted()

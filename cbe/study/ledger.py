@@ -1,0 +1,246 @@
+"""What a running study knows: every trial's state, said to the sampler and to the store."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow.compute as pc
+
+from cbe.errors import ConfigError
+from cbe.spec import StudyConfig, TrainConfig
+from cbe.spec.identity import columns, config_id
+from cbe.ssl import resolve
+from cbe.store.recorder import Recorder
+from cbe.study.assignment import Assignment
+from cbe.study.provenance import provenance
+from cbe.study.sampling import Sampling
+from cbe.training.summary import Summary
+
+FINAL = ("completed", "stopped", "failed", "infeasible")
+SAME_ERROR_LIMIT = 3
+# What a report says of the trial rather than of the step.
+_OF_THE_TRIAL = ("parameters", "macs", "device", "node", "split")
+
+
+class Ledger:
+    """Takes in what happens, in the order it happens; nothing here knows Ray."""
+
+    def __init__(self, study: StudyConfig, recorder: Recorder, sampling: Sampling, gpus: float) -> None:
+        self.study, self.sampling = study, sampling
+        self.recorder = recorder
+        self.halted: str | None = None  # why nothing new may start and what runs must stop
+        self.broken: str | None = None  # the error that came again and again
+        self.busy_s = 0.0  # of all trials together
+        self._gpus = gpus
+        self._started: dict[str, float] = {}
+        self._evaluations: dict[str, list[dict[str, Any]]] = {}
+        self._errors: deque[str] = deque(maxlen=SAME_ERROR_LIMIT)
+        self._provenance = provenance()
+
+    @property
+    def rows(self) -> Mapping[str, Mapping[str, Any]]:
+        return self.recorder.rows
+
+    def assign(self, assignment: Assignment) -> bool:
+        """Writes down what is about to run; False where it cannot be built, which is recorded too."""
+        known = dict(
+            study=self.study.name,
+            role=assignment.role,
+            preset=assignment.preset,
+            seed=assignment.pair[0],
+            split_seed=assignment.pair[1],
+            params=json.dumps(assignment.point),
+            workers=self.study.resources.workers,
+            **self._provenance,
+        )
+        try:
+            config = resolve(assignment.config(self.study))
+        except ConfigError as error:
+            self._put(assignment.trial, state="infeasible", error_class="Infeasible", error_text=str(error), **known)
+            if assignment.number is not None:
+                self.sampling.tell(assignment.number, "infeasible", None)
+            return False
+        self._put(
+            assignment.trial,
+            state="running",
+            started=_now(),
+            **known,
+            **self._configured(config),
+        )
+        return True
+
+    def _configured(self, config: TrainConfig) -> dict[str, Any]:
+        return {
+            "config_id": config_id(config),
+            "config": json.dumps(config.to_plain()),
+            "steps": config.training.steps,
+            **columns(config),
+        }
+
+    def started(self, assignment: Assignment) -> None:
+        """A trial's process has begun, for the first time or again."""
+        self._started[assignment.trial] = time.monotonic()
+        self._put(assignment.trial, state="running")
+        self.recorder.event("started", assignment.trial)
+
+    def exploited(self, assignment: Assignment, point: dict[str, Any]) -> None:
+        """Population-based training goes on with another trial's weights and a point near that trial's.
+
+        The point that was sampled ended here, and that is what the sampler hears.
+        """
+        name, config = assignment.trial, resolve(self.study.train_config(point, *assignment.pair))
+        self.recorder.event("exploited", name, point=point)
+        self._put(name, params=json.dumps(point), **self._configured(config))
+        if assignment.number is not None:
+            self.sampling.tell(assignment.number, "stopped", None)
+
+    def reported(self, assignment: Assignment, result: Mapping[str, Any]) -> None:
+        """One report of a trial, or the last words of one that failed."""
+        name = assignment.trial
+        if "error_class" in result:
+            return
+        past = self._history(name)
+        if past and past[-1]["step"] >= result["step"]:  # trained again after a loss, to the same figures
+            return
+        past.append({key: result.get(key) for key in ("step", "validation_error", "test_error")})
+        self.recorder.metrics(name, {**result, "wall_s": self._wall_s(name)})
+        self._put(
+            name,
+            step=result["step"],
+            objective=self._values(name, result)[0],
+            values=self._values(name, result),
+            checkpoint=result.get("checkpoint"),
+            **{key: result.get(key) for key in _OF_THE_TRIAL},
+            **self._spent(name),
+            **_figures(past),
+        )
+        if assignment.number is not None:
+            self.sampling.report(assignment.number, result["step"], self._values(name, result)[0])
+
+    def ended(self, assignment: Assignment, result: Mapping[str, Any]) -> None:
+        """A trial has stopped for good, or, where the study is halted, until it is resumed."""
+        name = assignment.trial
+        row = self.rows[name]
+        if "error_class" in result:
+            self.failed(assignment, str(result["error_class"]), str(result["error_text"]))
+            return
+        if self.halted and (row["step"] or 0) < row["steps"]:
+            return  # `settle` says what becomes of those
+        state = "completed" if row["step"] >= row["steps"] else "stopped"
+        self._put(name, state=state, **self._spent(name))
+        self.recorder.event(state, name, step=row["step"])
+        self._started.pop(name, None)
+        self._errors.clear()
+        if assignment.number is not None:
+            self.sampling.tell(assignment.number, state, self.rows[name]["values"])
+
+    def settle(self) -> None:
+        """Nothing runs any more: what has not ended can be resumed."""
+        for name, row in self.rows.copy().items():
+            if row["state"] == "running":
+                self._put(name, state="interrupted", **self._spent(name))
+                self.recorder.event("interrupted", name, step=row.get("step"))
+        self._started.clear()
+
+    def failed(self, assignment: Assignment, error_class: str, error_text: str) -> None:
+        """A trial has failed; the same error several times in a row halts the study."""
+        name = assignment.trial
+        spent = self._spent(name)
+        self._put(name, state="failed", error_class=error_class, error_text=error_text, **spent)
+        self.recorder.event("failed", name, error_class=error_class, error_text=error_text)
+        self._started.pop(name, None)
+        if assignment.number is not None:
+            self.sampling.tell(assignment.number, "failed", None)
+        self._errors.append(error_class)
+        if len(self._errors) == SAME_ERROR_LIMIT and len(set(self._errors)) == 1:
+            self.break_off(f"{SAME_ERROR_LIMIT} trials in a row ended with {error_class}: {error_text}")
+
+    def recovering(self, assignment: Assignment) -> None:
+        """A trial's process was lost; Ray starts another."""
+        name = assignment.trial
+        self._put(name, retries=(self.rows[name]["retries"] or 0) + 1, **self._spent(name))
+        self._started.pop(name, None)
+        self.recorder.event("recovering", name, step=self.rows[name]["step"])
+
+    def break_off(self, why: str) -> None:
+        """Halts a study that would go on failing."""
+        self.broken = why
+        self.halt("broken off")
+
+    def halt(self, why: str) -> None:
+        """Lets nothing new start and everything that runs stop, to be resumed some day."""
+        if self.halted is None:
+            self.halted = why
+            self.recorder.event("halted", why=why)
+
+    def in_role(self, role: str) -> Iterator[Mapping[str, Any]]:
+        return (row for row in self.rows.values() if row["role"] == role)
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """Of all trials so far, those that run included."""
+        rows = list(self.rows.values())
+        running = sum(time.monotonic() - at for at in self._started.values())
+        trials_s = sum(row["wall_s"] or 0.0 for row in rows) + running
+        return {
+            "gpu_hours": trials_s * self._gpus / 3600,
+            "usd": trials_s / 3600 * self.study.resources.usd_per_hour,
+        }
+
+    def _put(self, trial: str, **known: Any) -> None:
+        self.recorder.trial(trial, **known, updated=_now())
+
+    def _wall_s(self, trial: str) -> float:
+        row = self.rows[trial]
+        return float(row["wall_s"] or 0.0) + time.monotonic() - self._started.get(trial, time.monotonic())
+
+    def _spent(self, trial: str) -> dict[str, float]:
+        wall_s = self._wall_s(trial)
+        if trial in self._started:
+            self._started[trial] = time.monotonic()
+        return {
+            "wall_s": wall_s,
+            "gpu_s": wall_s * self._gpus,
+            "cost_usd": wall_s / 3600 * self.study.resources.usd_per_hour,
+        }
+
+    def _history(self, trial: str) -> list[dict[str, Any]]:
+        """The evaluations of a trial, those before a restart included."""
+        if trial not in self._evaluations:
+            before = self.recorder.recorded_step(trial) > 0
+            self._evaluations[trial] = self._stored(trial) if before else []
+        return self._evaluations[trial]
+
+    def _stored(self, trial: str) -> list[dict[str, Any]]:
+        columns = ["step", "validation_error", "test_error"]
+        found = self.recorder.folder.table("metrics", columns, pc.field("trial") == trial)
+        rows: list[dict[str, Any]] = found.sort_by("step").to_pylist()
+        return rows
+
+    def _values(self, trial: str, result: Mapping[str, Any]) -> list[float]:
+        own = {"wall_s": self._wall_s(trial)}
+        found = [result.get(o.metric, own.get(o.metric)) for o in self.study.objectives]
+        return [math.nan if value is None else float(value) for value in found]
+
+
+def _figures(past: list[dict[str, Any]]) -> dict[str, Any]:
+    """last_, median_ and best_ of a trial's evaluations."""
+    if past[-1]["validation_error"] is None:
+        return {}
+    summary = Summary.of(past)
+    found = {
+        f"{which}_{name}": getattr(getattr(summary, which), name)
+        for which in ("last", "median", "best")
+        for name in ("validation_error", "test_error")
+    }
+    return {**found, "best_step": summary.best.step}
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

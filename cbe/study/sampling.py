@@ -1,0 +1,254 @@
+"""The sampler's side of a study: an Optuna study that says the truth about every trial.
+
+Only trials that lie in the search space are in it: what was sampled, the grid's points, the paper's config
+where the space contains it. Its storage is a journal file or any Optuna URL, so `optuna-dashboard` opens it
+while the study runs. Should it be lost, or the space be edited, it is made again from the Parquet store.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.exceptions import ExperimentalWarning
+from optuna.samplers import BaseSampler
+from optuna.storages import BaseStorage, JournalStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.trial import FrozenTrial, TrialState
+
+from cbe.errors import InputError
+from cbe.spec import StudyConfig
+from cbe.spec.search import Parameter, applicable, order
+from cbe.study.assignment import Assignment, Pair
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+# What the store calls a trial's end, and what the sampler is told.
+TOLD = {
+    "completed": TrialState.COMPLETE,
+    "stopped": TrialState.PRUNED,
+    "infeasible": TrialState.PRUNED,  # without a value: the sampler takes it for the worst
+    "failed": TrialState.FAIL,
+}
+
+
+def _startup(study: StudyConfig) -> int:
+    """Random trials before a model of the space is fitted; fewer where the budget is small."""
+    return max(4, min(10, study.trials // 3))
+
+
+SAMPLERS: dict[str, Callable[[StudyConfig, int], BaseSampler]] = {
+    "tpe": lambda study, seed: optuna.samplers.TPESampler(
+        seed=seed, n_startup_trials=_startup(study), constant_liar=True
+    ),
+    "gp": lambda study, seed: optuna.samplers.GPSampler(
+        seed=seed, n_startup_trials=_startup(study), deterministic_objective=False
+    ),
+    "cmaes": lambda study, seed: optuna.samplers.CmaEsSampler(seed=seed, n_startup_trials=_startup(study)),
+    "nsga2": lambda study, seed: optuna.samplers.NSGAIISampler(
+        seed=seed, population_size=max(4, min(50, study.trials // 4))
+    ),
+    "random": lambda study, seed: optuna.samplers.RandomSampler(seed=seed),
+    "grid": lambda study, seed: optuna.samplers.RandomSampler(seed=seed),  # never asked: all points are given
+    # Its place in the sequence is kept in the study, and the scrambling must stay as it was.
+    "sobol": lambda study, seed: optuna.samplers.QMCSampler(
+        seed=study.sampler.seed, scramble=True, warn_asynchronous_seeding=False, warn_independent_sampling=False
+    ),
+}
+
+
+def sampler(study: StudyConfig, told: int) -> BaseSampler:
+    """The study's sampler; after so many trials, another seed: anew it would suggest the same points again."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        return SAMPLERS[study.sampler.name](study, (study.sampler.seed + 1_000_003 * told) % 2**32)
+
+
+class Sampling:
+    """Asks for points and tells what became of them."""
+
+    def __init__(self, study: StudyConfig, storage: BaseStorage, rows: Mapping[str, Mapping[str, Any]]) -> None:
+        """Opens the sampler's history; `rows` are the trials the store knows, by name."""
+        self._config = study
+        self._storage = storage
+        self._distributions = {key: distribution(p) for key, p in study.search.items()}
+        self._optuna = self._open(rows)
+        self._running: dict[int, optuna.Trial] = {}
+
+    def _open(self, rows: Mapping[str, Mapping[str, Any]]) -> optuna.Study:
+        space = json.dumps({key: p.model_dump(mode="json") for key, p in self._config.search.items()})
+        names = [name for name in optuna.get_all_study_names(self._storage) if self._is_ours(name)]
+        generation = len(names)
+        if names:
+            last = optuna.load_study(study_name=self._named(generation), storage=self._storage)
+            if last.user_attrs.get("space") == space:
+                last.sampler = sampler(self._config, len(last.get_trials(deepcopy=False)))
+                return last
+        made = optuna.create_study(
+            study_name=self._named(generation + 1),
+            storage=self._storage,
+            sampler=sampler(self._config, len(rows)),
+            pruner=optuna.pruners.NopPruner(),
+            directions=[objective.direction for objective in self._config.objectives],
+        )
+        made.set_user_attr("question", self._config.question)
+        made.add_trials([trial for row in rows.values() if (trial := self._remembered(row))])
+        made.set_user_attr("space", space)  # last: a history that was cut short is made again
+        return made
+
+    def _named(self, generation: int) -> str:
+        return self._config.name if generation == 1 else f"{self._config.name} ({generation})"
+
+    def _is_ours(self, name: str) -> bool:
+        return name == self._config.name or name.startswith(f"{self._config.name} (")
+
+    def _remembered(self, row: Mapping[str, Any]) -> FrozenTrial | None:
+        """A trial of the store as the sampler would know it; None where it is not of this space."""
+        point = json.loads(row["params"] or "{}")
+        if row["role"] != "search" or not self._is_in_space(point):
+            return None
+        state = TOLD.get(row["state"], TrialState.RUNNING)
+        values = row["values"] if state == TrialState.COMPLETE else None
+        reports = {row["step"]: row["objective"]} if row["step"] and row["objective"] is not None else None
+        several = len(self._config.objectives) > 1
+        return optuna.create_trial(
+            state=state,
+            params=point,
+            distributions={key: self._distributions[key] for key in point},
+            values=values,
+            intermediate_values=None if several else reports,
+            user_attrs=_about(row["trial"], (row["seed"], row["split_seed"])),
+        )
+
+    def _is_in_space(self, point: Mapping[str, Any]) -> bool:
+        """Whether sampling could have given this point."""
+        return point.keys() == self._keys(point) and all(
+            self._config.search[key].contains(value) for key, value in point.items()
+        )
+
+    def _keys(self, point: Mapping[str, Any]) -> set[str]:
+        values = self._config.values(point)
+        return {key for key, p in self._config.search.items() if applicable(key, p, values)}
+
+    def trials(self) -> dict[str, FrozenTrial]:
+        """What the sampler knows, by our names of the trials."""
+        known = self._optuna.get_trials(deepcopy=False)
+        return {trial.user_attrs["trial"]: trial for trial in known if "trial" in trial.user_attrs}
+
+    def abandon_nameless(self) -> None:
+        """Ends what was asked for by a driver that died before it could name it."""
+        for trial in self._optuna.get_trials(deepcopy=False, states=(TrialState.RUNNING, TrialState.WAITING)):
+            if "trial" not in trial.user_attrs:
+                self._optuna.tell(trial.number, state=TrialState.FAIL)
+
+    def ask(self, name: str, pair: Pair) -> Assignment:
+        """A new point; it may turn out that it cannot be built."""
+        trial = self._optuna.ask()
+        for key, value in _about(name, pair).items():
+            trial.set_user_attr(key, value)
+        point: dict[str, Any] = {}
+        for key in order(self._config.search):
+            parameter = self._config.search[key]
+            if applicable(key, parameter, self._config.values(point)):
+                point[key] = _suggest(trial, key, self._distributions[key])
+        self._running[trial.number] = trial
+        return Assignment(name, "search", pair, point, number=trial.number)
+
+    def add(self, assignment: Assignment) -> Assignment:
+        """Takes a given point into the history, where it lies in the space."""
+        if not self._is_in_space(assignment.point) or not assignment.point:
+            return assignment
+        point = dict(assignment.point)
+        self._optuna.add_trial(
+            optuna.create_trial(
+                state=TrialState.RUNNING,
+                params=point,
+                distributions={key: self._distributions[key] for key in point},
+                user_attrs=_about(assignment.trial, assignment.pair),
+            )
+        )
+        number = len(self._optuna.get_trials(deepcopy=False)) - 1
+        return Assignment(**{**vars(assignment), "number": number})
+
+    def report(self, number: int, step: int, value: float) -> None:
+        """An intermediate value; Optuna knows none where there are several objectives."""
+        trial = self._open_trial(number)
+        if trial is not None and len(self._config.objectives) == 1:
+            trial.report(value, step)
+
+    def tell(self, number: int, state: str, values: list[float] | None) -> None:
+        """How a trial ended; said twice, the second time does not count."""
+        trial = self._open_trial(number)
+        self._running.pop(number, None)
+        if trial is not None:
+            self._optuna.tell(trial, values if state == "completed" else None, TOLD[state])
+
+    def _open_trial(self, number: int) -> optuna.Trial | None:
+        if number not in self._running:
+            known = self._optuna.get_trials(deepcopy=False)[number]
+            if known.state.is_finished():
+                return None
+            self._running[number] = optuna.Trial(self._optuna, known._trial_id)
+        return self._running[number]
+
+
+def _about(name: str, pair: Pair) -> dict[str, Any]:
+    return {"trial": name, "seed": pair[0], "label_split": pair[1]}
+
+
+def distribution(parameter: Parameter) -> BaseDistribution:
+    """A dimension as Optuna has it."""
+    if parameter.choice is not None:
+        return CategoricalDistribution(parameter.choice)
+    if parameter.int_ is not None:
+        low, high = parameter.int_
+        return IntDistribution(low, high, log=parameter.log, step=int(parameter.step or 1))
+    assert parameter.float_ is not None
+    return FloatDistribution(*parameter.float_, log=parameter.log, step=parameter.step)
+
+
+def _suggest(trial: optuna.Trial, key: str, over: BaseDistribution) -> Any:
+    if isinstance(over, CategoricalDistribution):
+        return trial.suggest_categorical(key, over.choices)
+    if isinstance(over, IntDistribution):
+        return trial.suggest_int(key, over.low, over.high, step=over.step, log=over.log)
+    assert isinstance(over, FloatDistribution)
+    return trial.suggest_float(key, over.low, over.high, step=over.step, log=over.log)
+
+
+def open_storage(url: str | None, journal: Path) -> BaseStorage:
+    """Optuna's storage at a URL, or else a journal file."""
+    if url is not None:
+        try:
+            return optuna.storages.RDBStorage(url)
+        except Exception as error:  # SQLAlchemy and its drivers raise errors of their own
+            reason = str(error).splitlines()[0]
+            raise InputError(
+                f"storage.optuna: cannot be opened ({reason}); give an Optuna storage URL, as sqlite:///optuna.db"
+            ) from None
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    _mend(journal)
+    return JournalStorage(JournalFileBackend(str(journal), JournalFileOpenLock(str(journal))))
+
+
+def _mend(journal: Path) -> None:
+    """Cuts off the line that a killed writer left unfinished: the next one would be appended to it."""
+    if not journal.exists():
+        return
+    with journal.open("rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1_000_000))
+        tail = file.read()
+        if tail and not tail.endswith(b"\n"):
+            file.truncate(size - len(tail) + tail.rfind(b"\n") + 1)

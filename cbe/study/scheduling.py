@@ -1,0 +1,146 @@
+"""Which trials go on: Ray Tune's schedulers, over steps and the study's first objective."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from ray import tune
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import (
+    ASHAScheduler,
+    FIFOScheduler,
+    HyperBandScheduler,
+    MedianStoppingRule,
+    PopulationBasedTraining,
+    TrialScheduler,
+)
+
+from cbe.spec import StudyConfig
+from cbe.spec.search import Parameter
+
+Curves = Iterable[tuple[str, Iterable[tuple[int, float]]]]  # of each trial: its (step, objective) in order
+
+
+class Judge(TrialScheduler):  # type: ignore[misc]
+    """Lets a scheduler judge the trials of the search, and all others run to their end."""
+
+    def __init__(self, inner: TrialScheduler, presets: bool) -> None:
+        super().__init__()
+        self._inner, self._presets = inner, presets
+
+    def _judges(self, trial: Trial) -> bool:
+        return trial.config["role"] == "search" and (self._presets or not trial.config["preset"])
+
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        if self._judges(trial):
+            self._inner.on_trial_add(tune_controller, trial)
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        if self._judges(trial) and "error_class" not in result:
+            return str(self._inner.on_trial_result(tune_controller, trial, result))
+        return str(TrialScheduler.CONTINUE)
+
+    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
+        if self._judges(trial):
+            self._inner.on_trial_complete(tune_controller, trial, result)
+
+    def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
+        if self._judges(trial):
+            self._inner.on_trial_error(tune_controller, trial)
+
+    def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
+        if self._judges(trial):
+            self._inner.on_trial_remove(tune_controller, trial)
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        waiting = (t for t in tune_controller.get_trials() if t.status == Trial.PENDING and not self._judges(t))
+        return next(waiting, None) or self._inner.choose_trial_to_run(tune_controller)
+
+    def debug_string(self) -> str:
+        return str(self._inner.debug_string())
+
+    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
+        return True
+
+
+def scheduler(study: StudyConfig, curves: Curves = ()) -> TrialScheduler:
+    """The study's scheduler; `curves` are those of trials that ended before, against which new ones stand."""
+    made = SCHEDULERS[study.scheduler.name](study)
+    if isinstance(made, ASHAScheduler):  # the only one that compares with trials that are no longer running
+        for name, curve in curves:
+            past = SimpleNamespace(trial_id=f"past-{name}")
+            made.on_trial_add(None, past)
+            for step, value in curve:
+                made.on_trial_result(None, past, {"step": step, study.objectives[0].metric: value})
+    # A population copies weights between its trials: the fixed configs are not of it.
+    return Judge(made, presets=study.scheduler.name != "pbt")
+
+
+def _target(study: StudyConfig) -> dict[str, Any]:
+    return {"time_attr": "step", "metric": study.objectives[0].metric, "mode": _mode(study)}
+
+
+def _mode(study: StudyConfig) -> str:
+    return "min" if study.objectives[0].direction == "minimize" else "max"
+
+
+def _asha(study: StudyConfig) -> TrialScheduler:
+    return ASHAScheduler(
+        **_target(study),
+        max_t=study.training.steps,
+        grace_period=study.scheduler.grace_steps(study.training),
+        reduction_factor=study.scheduler.reduction,
+    )
+
+
+def _hyperband(study: StudyConfig) -> TrialScheduler:
+    return HyperBandScheduler(
+        **_target(study), max_t=study.training.steps, reduction_factor=study.scheduler.reduction
+    )
+
+
+def _median(study: StudyConfig) -> TrialScheduler:
+    return MedianStoppingRule(
+        **_target(study), grace_period=study.scheduler.grace_steps(study.training), min_samples_required=3
+    )
+
+
+def _pbt(study: StudyConfig) -> TrialScheduler:
+    def within(config: dict[str, Any]) -> dict[str, Any]:
+        """A perturbed value may leave its range."""
+        config["point"] = {key: _clamped(study.search[key], value) for key, value in config["point"].items()}
+        return config
+
+    return PopulationBasedTraining(
+        **_target(study),
+        perturbation_interval=study.scheduler.grace_steps(study.training),
+        hyperparam_mutations={"point": {key: _domain(p) for key, p in study.search.items() if not p.when}},
+        custom_explore_fn=within,
+        require_attrs=False,
+    )
+
+
+def _domain(parameter: Parameter) -> Any:
+    if parameter.choice is not None:
+        return list(parameter.choice)
+    if parameter.int_ is not None:
+        low, high = parameter.int_
+        return tune.lograndint(low, high + 1) if parameter.log else tune.randint(low, high + 1)
+    assert parameter.float_ is not None
+    return tune.loguniform(*parameter.float_) if parameter.log else tune.uniform(*parameter.float_)
+
+
+def _clamped(parameter: Parameter, value: Any) -> Any:
+    bounds = parameter.int_ or parameter.float_
+    return value if bounds is None else min(max(value, bounds[0]), bounds[1])
+
+
+SCHEDULERS: Mapping[str, Callable[[StudyConfig], TrialScheduler]] = {
+    "asha": _asha,
+    "hyperband": _hyperband,
+    "median": _median,
+    "pbt": _pbt,
+    "none": lambda study: FIFOScheduler(),
+}

@@ -1,0 +1,124 @@
+"""How a study begins and goes on: its file in the store, and what may change of it in between."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from cbe.errors import ConfigError, Fault, InputError
+from cbe.spec import StudyConfig, read_config
+from cbe.spec.changes import FREE_IN_A_STUDY, Difference, differences, require_same
+from cbe.spec.files import did_you_mean
+from cbe.store.folder import STUDY_FILE, Store, StudyFolder
+from cbe.study.control import STATUS, status
+
+_OLDER = re.compile(r"study\.(\d+)\.yaml")
+
+
+def begin(study: StudyConfig, store: Store) -> StudyConfig:
+    """Puts a new study into the store; refuses a name that is taken."""
+    folder = store.study(study.name)
+    if folder.exists():
+        raise _taken(study, folder)
+    folder.write(STUDY_FILE, _encoded(study))
+    return study
+
+
+def load(store: Store, name: str) -> tuple[StudyConfig, StudyFolder]:
+    """A study of the store as it was last started, and its folder."""
+    folder = store.study(name)
+    if not folder.exists():
+        names = store.names()
+        hint = did_you_mean(name, names) or "start one with `cbe run FILE`, or name another --store"
+        raise InputError(f"{store.uri}: holds no study {name}; {hint}")
+    with _local_file(folder) as path:
+        return read_config(StudyConfig, path), folder
+
+
+def amend(folder: StudyFolder, *, file: Path | None = None, settings: Sequence[str] = ()) -> StudyConfig:
+    """The study to go on with: as stored, or as edited where that leaves its trials comparable."""
+    with _local_file(folder) as path:
+        stored = read_config(StudyConfig, path)
+        study = read_config(StudyConfig, file or path, settings)
+    if study.name != folder.name:
+        raise InputError(
+            f"{file or '--set name'}: is of study {study.name}, not {folder.name}; give {folder.name}'s own, "
+            f"or begin {study.name} with `cbe run`"
+        )
+    require_same(
+        stored.to_plain(),
+        study.to_plain(),
+        free=FREE_IN_A_STUDY,
+        what="study",
+        hint="trials of both could not be compared: begin a study of another name",
+    )
+    if _changes(stored, study):
+        _replace(folder, study)
+    return study
+
+
+def _replace(folder: StudyFolder, study: StudyConfig) -> None:
+    last = status(folder)
+    if last.alive:
+        raise InputError(
+            f"{folder.name}: is running, and its file is not changed meanwhile; stop it with "
+            f"`cbe stop {folder.name}` first"
+        )
+    older = [_OLDER.fullmatch(entry.name) for entry in folder.location.entries()]
+    number = 1 + max((int(found[1]) for found in older if found), default=0)
+    folder.write(f"study.{number}.yaml", folder.read(STUDY_FILE) or b"")
+    # Before the file: what was finished may have more to do by the new one, whatever happens after this.
+    told = {**last.plain, "state": "halted", "halted": "its file was changed"}
+    folder.write(STATUS, json.dumps(told, indent=1).encode())
+    folder.write(STUDY_FILE, _encoded(study))
+
+
+def _taken(study: StudyConfig, folder: StudyFolder) -> InputError:
+    with _local_file(folder) as path:
+        found = _changes(read_config(StudyConfig, path), study)
+    if not found:
+        return InputError(f"{folder.uri}: exists already; go on with `cbe resume {folder.name}`")
+    other = "choose another name, as with --set name=…"
+    resume = f"go on by this file with `cbe resume {folder.name} --file FILE`, or {other}"
+    hint = resume if all(each.among(FREE_IN_A_STUDY) for each in found) else other
+    return ConfigError(
+        [
+            Fault(folder.uri, "exists already, and differs", hint),
+            *(Fault(each.key, f"stored is {each.before!r}, now it is {each.after!r}") for each in found),
+        ]
+    )
+
+
+def _changes(stored: StudyConfig, study: StudyConfig) -> list[Difference]:
+    """All that differs but where the store is, which the folder itself says."""
+    found = differences(stored.to_plain(), study.to_plain())
+    return [each for each in found if each.key != "storage.store"]
+
+
+def _encoded(study: StudyConfig) -> bytes:
+    return yaml.safe_dump(study.to_plain(), sort_keys=False, allow_unicode=True).encode()
+
+
+@contextmanager
+def _local_file(folder: StudyFolder) -> Iterator[Path]:
+    """The study's file as a local one, for what is said of it to name its lines."""
+    if folder.location.local:
+        yield Path(folder.path(STUDY_FILE))
+        return
+    with tempfile.TemporaryDirectory() as aside:
+        path = Path(aside) / STUDY_FILE
+        path.write_bytes(folder.read(STUDY_FILE) or b"")
+        yield path
+
+
+def journal(folder: StudyFolder) -> Path:
+    """The sampler's history: beside the tables, or, where those are in a bucket, in the working directory."""
+    if folder.location.local:
+        return Path(folder.path("optuna.journal"))
+    return Path("results") / folder.name / "optuna.journal"

@@ -1,0 +1,142 @@
+"""What happens in a trial's own process: train, keep a checkpoint, report, and say what went wrong."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cbe.data import Dataset, open_dataset
+from cbe.data.images import Pool, Stats
+from cbe.errors import CbeError
+from cbe.nn.cost import cost
+from cbe.spec import StudyConfig, TrainConfig
+from cbe.spec.search import MUTABLE
+from cbe.ssl import resolve
+from cbe.ssl.world import World
+from cbe.store.folder import Store, StudyFolder
+from cbe.study.assignment import Assignment
+from cbe.training.loop import Snapshot, train
+
+Metrics = dict[str, Any]
+# Sends one report, with the checkpoint that goes with it, to whoever started the trial.
+Send = Callable[[Metrics, str | None], None]
+
+KEEP_S = 10.0  # a checkpoint younger than this is kept: the report that goes with a newer one may yet be lost
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What all trials of a study have in common; the images lie in shared memory, once a node."""
+
+    study: StudyConfig
+    store: str
+    pool: Pool
+    stats: Stats
+
+    def dataset(self, config: TrainConfig) -> Dataset:
+        """The images with this config's split; read anew where the search is over other images."""
+        same = ("source", "path", "root", "size", "channels")
+        if all(getattr(config.data, key) == getattr(self.study.data, key) for key in same):
+            return open_dataset(config.data, pool=(self.pool, self.stats))
+        return open_dataset(config.data)
+
+
+def work(shared: Shared, assignment: Assignment, resume: str | None, send: Send, world: World) -> None:
+    """Trains one assignment from the start or from a checkpoint; the same in one process and in several."""
+    use_resources(shared.study)
+    config = resolve(assignment.config(shared.study))
+    data = shared.dataset(config)
+    folder = Store.open(shared.store).study(shared.study.name)
+    checkpoints = Checkpoints(folder, assignment.trial)
+    about = {**_about(config, data), "split": data.split.digest}
+    started = time.monotonic()
+
+    def report(metrics: Metrics, snapshot: Snapshot) -> None:
+        if world.rank == 0:
+            # The checkpoint first: a report that arrives names one that exists.
+            kept = checkpoints.save(snapshot)
+            send({**metrics, **about, "trial_s": time.monotonic() - started, "checkpoint": kept}, kept)
+        else:
+            send({}, None)
+
+    with checkpoints.fetched(resume) as path:
+        train(config, data, report, resume_from=path, changed=MUTABLE if resume else (), world=world)
+
+
+def use_resources(study: StudyConfig) -> None:
+    """As many threads as the trial has cores, and its share of the card."""
+    torch.set_num_threads(max(1, int(study.resources.cpus)))
+    share = study.resources.gpus
+    if torch.cuda.is_available() and share is not None and 0 < share < 1:
+        torch.cuda.set_per_process_memory_fraction(share)
+
+
+def _about(config: TrainConfig, data: Dataset) -> Metrics:
+    channels, size = data.labeled.shape[1:3]
+    counted = cost(config, classes=len(data.classes), channels=channels, size=size)
+    on = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    return {"parameters": counted.parameters, "macs": counted.macs, "device": on, "node": socket.gethostname()}
+
+
+class Checkpoints:
+    """A trial's checkpoints: checkpoints/TRIAL/STEP.pt in the study's folder, the newest few."""
+
+    def __init__(self, folder: StudyFolder, trial: str) -> None:
+        self._folder, self._under = folder, f"checkpoints/{trial}"
+        self._saved: list[tuple[float, str]] = []
+
+    def save(self, snapshot: Snapshot) -> str:
+        name = f"{self._under}/{snapshot.step:09d}.pt"
+        with tempfile.TemporaryDirectory() as aside:
+            path = Path(aside) / "checkpoint.pt"
+            snapshot.save(path)
+            self._folder.write(name, path.read_bytes())
+        now = time.monotonic()
+        self._saved.append((now, name))
+        while len(self._saved) > 2 and now - self._saved[1][0] > KEEP_S:
+            self._folder.delete(self._saved.pop(0)[1])
+        return name
+
+    @contextmanager
+    def fetched(self, name: str | None) -> Iterator[Path | None]:
+        """A checkpoint as a local file."""
+        content = self._folder.read(name) if name else None
+        if content is None:
+            yield None
+            return
+        with tempfile.TemporaryDirectory() as aside:
+            path = Path(aside) / "checkpoint.pt"
+            path.write_bytes(content)
+            yield path
+
+
+def newest(folder: StudyFolder, trial: str, not_after: int) -> str | None:
+    """The trial's last checkpoint that is not ahead of what has been recorded.
+
+    What lies between is trained again, to the same numbers, so that the curve has neither gap nor repeat.
+    """
+    steps = sorted(int(Path(name).stem) for name in folder.list(f"checkpoints/{trial}") if name.endswith(".pt"))
+    usable = [step for step in steps if step <= not_after]
+    return f"checkpoints/{trial}/{usable[-1]:09d}.pt" if usable else None
+
+
+def failure(error: Exception) -> Mapping[str, str]:
+    """The class and text of what ended a trial, as they are recorded."""
+    text = str(error).strip() or type(error).__name__
+    kind = type(error).__name__
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in text:
+        kind = "OutOfMemory"
+    return {"error_class": kind, "error_text": text[:4000]}
+
+
+def is_worth_a_retry(error: Exception) -> bool:
+    """Whether the same trial may well succeed when it is tried again."""
+    return isinstance(error, CbeError) and error.retry

@@ -1,0 +1,166 @@
+"""One loop, two launchers: in the trial's own warm process, or on several workers under Ray Train.
+
+A worker group takes about ten seconds to start, a warm process none: short trials on one worker do not pay
+for what they do not use. The loop, its metrics and its checkpoints are the same.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray.train
+import ray.tune
+import torch.distributed as dist
+from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig, UserCallback
+from ray.train.torch import TorchConfig, TorchTrainer
+from ray.util.queue import Empty, Queue
+
+from cbe.errors import InputError, NonFiniteLoss, RunError
+from cbe.ssl.world import World
+
+Metrics = dict[str, Any]
+Send = Callable[[Metrics, str | None], None]
+# Trains from a checkpoint, if there is one, and reports through `send`.
+Body = Callable[[str | None, Send, World], None]
+# What ends a trial as its class of error and text; None for what a retry may mend.
+Failure = Callable[[Exception], Metrics | None]
+
+_POINTER = "pointer"  # Ray moves our checkpoint's name about; the checkpoint itself stays where it is
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The process groups a trial is spread over."""
+
+    count: int = 1
+    cpus: float = 1
+    gpus: float = 0
+    retries: int = 1
+    storage: str = ""  # where Ray Train keeps its own files
+    name: str = ""
+
+
+def launch(body: Body, workers: Workers, resume: str | None, failure: Failure) -> None:
+    """Runs a body inside a Ray Tune trial; Tune's own checkpoint of it comes before `resume`."""
+    resume = _pointed(ray.tune.get_checkpoint()) or resume
+    if workers.count > 1:
+        _spread(body, workers, resume, failure)
+        return
+    try:
+        body(resume, _tell_tune, World())
+    except Exception as error:
+        _end(error, failure, _tell_tune)
+
+
+def _end(error: Exception, failure: Failure, send: Send) -> None:
+    """An error that would come again ends the trial, and is no reason for Ray to try it again."""
+    described = failure(error)
+    if described is None:
+        raise error
+    send(described, None)
+
+
+def _tell_tune(metrics: Metrics, checkpoint: str | None) -> None:
+    _report(ray.tune.report, metrics, checkpoint)
+
+
+def _report(report: Callable[..., None], metrics: Metrics, checkpoint: str | None) -> None:
+    if checkpoint is None:
+        report(metrics)
+        return
+    with tempfile.TemporaryDirectory() as aside:
+        (Path(aside) / _POINTER).write_text(checkpoint)
+        report(metrics, checkpoint=Checkpoint.from_directory(aside))
+
+
+def _pointed(checkpoint: Checkpoint | None) -> str | None:
+    if checkpoint is None:
+        return None
+    with checkpoint.as_directory() as folder:
+        return (Path(folder) / _POINTER).read_text()
+
+
+class _Bridge(UserCallback):  # type: ignore[misc]
+    """Brings what the workers report from Train's controller to the trial's process.
+
+    Ray's own callback drops the checkpoint, without which Tune can neither pause nor exploit a trial.
+    """
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+
+    def after_report(self, run_context: Any, metrics: list[Metrics], checkpoint: Checkpoint | None) -> None:
+        self._queue.put((metrics[0], _pointed(checkpoint)))
+
+
+def _spread(body: Body, workers: Workers, resume: str | None, failure: Failure) -> None:
+    # The default of 2 s delays every report by up to 4 s.
+    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.1")
+    queue = Queue(actor_options={"num_cpus": 0})
+
+    def loop() -> None:
+        def send(metrics: Metrics, checkpoint: str | None) -> None:
+            _report(ray.train.report, metrics, checkpoint)
+
+        try:
+            body(_pointed(ray.train.get_checkpoint()) or resume, send, World(dist.group.WORLD))
+        except (InputError, NonFiniteLoss) as error:  # all workers meet these at the same step
+            _end(error, failure, send)
+
+    trainer = TorchTrainer(
+        loop,
+        scaling_config=ScalingConfig(
+            num_workers=workers.count,
+            use_gpu=workers.gpus > 0,
+            resources_per_worker={"CPU": workers.cpus, **({"GPU": workers.gpus} if workers.gpus else {})},
+        ),
+        torch_config=TorchConfig(backend="nccl" if workers.gpus else "gloo"),
+        run_config=RunConfig(
+            name=workers.name,
+            storage_path=workers.storage,
+            callbacks=[_Bridge(queue)],
+            failure_config=FailureConfig(max_failures=workers.retries),
+        ),
+    )
+    fit = _Thread(trainer.fit)
+    fit.start()
+    while fit.is_alive() or not queue.empty():
+        try:
+            _tell_tune(*queue.get(timeout=0.2))
+        except Empty:
+            continue
+    queue.shutdown()
+    if fit.error is not None:
+        cause = _first_cause(fit.error)
+        described = failure(cause)
+        if described is None or not isinstance(cause, Exception):
+            raise RunError(str(cause)) from cause
+        ray.tune.report(described)
+
+
+class _Thread(threading.Thread):
+    """A daemon that keeps the error it ended with."""
+
+    def __init__(self, target: Callable[[], Any]) -> None:
+        super().__init__(daemon=True)
+        self._work = target
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self._work()
+        except Exception as error:
+            self.error = error
+
+
+def _first_cause(error: Exception) -> Exception:
+    """What a worker raised, out of the group's error."""
+    failures = getattr(error, "worker_failures", None) or {}
+    first = next(iter(failures.values()), error)
+    return getattr(first, "cause", None) or first

@@ -1,0 +1,66 @@
+"""Studies on a real Ray: one cluster for all tests that only need one, small real trainings, no mocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbe.spec import StudyConfig
+from cbe.store.folder import Store, StudyFolder
+from cbe.study import cluster as of_study
+from cbe.study.progress import Progress
+
+BASE: dict[str, Any] = {
+    "name": "small",
+    "data": {"source": "digits", "labels": 40, "validation": 200},
+    "model": {"name": "wrn-10-1", "bn_momentum": 0.05},
+    "training": {
+        **{"steps": 40, "eval_every": 10, "batch_size": 8, "unlabeled_ratio": 2},
+        **{"lr": 0.06, "ema": 0.9},
+    },
+    "scheduler": {"name": "asha", "grace": 10, "reduction": 2},
+    "confirm": {"configs": 0, "runs": 0},
+    "budget": {"trials": 4},
+}
+
+
+def study(**sections: Any) -> StudyConfig:
+    """A study of seconds; sections that are mappings are merged into the base's."""
+    plain = dict(BASE)
+    for name, section in sections.items():
+        both = isinstance(section, dict) and isinstance(plain.get(name), dict) and name != "search"
+        plain[name] = {**plain[name], **section} if both else section
+    return StudyConfig.model_validate(plain)
+
+
+def run(config: StudyConfig, where: Path, **options: Any) -> tuple[Progress, StudyFolder]:
+    from cbe.study.engine import run as run_study
+
+    store = Store.open(str(where))
+    return run_study(config, store, **options), store.study(config.name)
+
+
+def rows(folder: StudyFolder) -> dict[str, dict[str, Any]]:
+    """The trials by name."""
+    return {row["trial"]: row for row in sorted(folder.table("trials").to_pylist(), key=lambda r: r["trial"])}
+
+
+def curve(folder: StudyFolder, trial: str, *figures: str) -> list[tuple[Any, ...]]:
+    """A trial's reports in the order of steps."""
+    names = ("step", *(figures or ("loss", "validation_error")))
+    table = folder.table("metrics", ["trial", *names]).sort_by("step").to_pylist()
+    return [tuple(row[name] for name in names) for row in table if row["trial"] == trial]
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[None]:
+    """Two cores of Ray, with the dashboard that several workers need."""
+    import ray
+
+    assert of_study  # its settings come before Ray's import
+    ray.init("local", num_cpus=2, include_dashboard=True, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()

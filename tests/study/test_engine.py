@@ -1,0 +1,227 @@
+"""A study from end to end: what ran, what was stopped, what the sampler and the store were told."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from cbe.errors import RunError
+from cbe.spec import StudyConfig
+from cbe.store.folder import StudyFolder
+from tests.study.bodies import bowl
+from tests.study.conftest import curve, rows, run, study
+
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("cluster")]
+
+
+@pytest.fixture(scope="module")
+def finished(cluster: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[StudyConfig, StudyFolder]]:
+    """A whole study of real trainings, confirmation included."""
+    config = study(budget={"trials": 8}, confirm={"configs": 1, "runs": 2})
+    yield config, run(config, tmp_path_factory.mktemp("finished"))[1]
+
+
+def sampled(folder: StudyFolder, name: str = "small") -> dict[str, optuna.trial.FrozenTrial]:
+    """The sampler's trials by our names, read as optuna-dashboard would."""
+    backend = optuna.storages.journal.JournalFileBackend(folder.path("optuna.journal"))
+    loaded = optuna.load_study(study_name=name, storage=optuna.storages.JournalStorage(backend))
+    return {trial.user_attrs["trial"]: trial for trial in loaded.trials}
+
+
+Finished = tuple[StudyConfig, StudyFolder]
+
+
+def test_the_papers_config_and_the_base_are_the_first_two_trials(finished: Finished) -> None:
+    _, folder = finished
+    found = rows(folder)
+    assert [found["t0000"]["preset"], found["t0001"]["preset"]] == ["paper", "base"]
+    assert [found[name]["ensemble_kind"] for name in ("t0000", "t0001")] == ["channel", "single"]
+    assert Counter(row["role"] for row in found.values()) == {"search": 8, "confirm": 6}
+
+
+def test_early_stopping_is_told_as_what_it_is(finished: Finished) -> None:
+    _, folder = finished
+    found, told = rows(folder), sampled(folder)
+    stopped = [name for name, row in found.items() if row["state"] == "stopped"]
+    assert stopped and all(found[name]["step"] < 40 for name in stopped)
+    for name, row in found.items():
+        if row["role"] != "search" or name not in told:
+            continue
+        trial = told[name]
+        assert trial.state == {"stopped": TrialState.PRUNED, "completed": TrialState.COMPLETE}[row["state"]]
+        assert trial.intermediate_values == dict(curve(folder, name, "validation_error"))
+        assert trial.value == pytest.approx(row["objective"])
+
+
+def test_nothing_is_left_running_after_a_study(finished: Finished) -> None:
+    import ray
+    from ray.util.state import list_actors
+
+    assert [actor for actor in list_actors() if actor.state == "ALIVE"] == []
+    groups = ray.util.placement_group_table().values()
+    assert [group for group in groups if group["state"] != "REMOVED"] == []
+    assert ray.available_resources()["CPU"] == 2
+
+
+def test_parameters_that_do_not_apply_are_absent_for_the_sampler_and_null_in_the_store(finished: Finished) -> None:
+    _, folder = finished
+    found, told = rows(folder), sampled(folder)
+    assert "t0001" not in told  # the base lies outside this space
+    assert found["t0001"]["ensemble_private_channels"] is None and found["t0001"]["ensemble_heads"] is None
+    for name, trial in told.items():
+        target = trial.params["loss.target"]
+        assert ("loss.agreement" in trial.params) == (target == "hard")
+        assert json.loads(found[name]["params"]) == trial.params
+        assert found[name]["ensemble_heads"] == trial.params["ensemble.heads"]
+
+
+def test_every_report_is_stored_once_with_its_confusions(finished: Finished) -> None:
+    config, folder = finished
+    for name, row in rows(folder).items():
+        steps = [step for step, _, _ in curve(folder, name)]
+        assert steps == list(range(10, row["step"] + 1, 10)), name
+        assert row["objective"] == row["last_validation_error"]
+        assert row["checkpoint"] == f"checkpoints/{name}/{row['step']:09d}.pt"
+        assert folder.read(row["checkpoint"])
+    confusions = folder.table("confusions").to_pylist()
+    assert all(sum(map(sum, row["matrix"])) == 200 for row in confusions if row["kind"] == "validation")
+    about = next(iter(rows(folder).values()))
+    assert about["parameters"] > 50_000 and about["macs"] > 100_000 and about["split"] and about["device"] == "cpu"
+    assert json.loads(about["versions"])["ray"] == "2.60.0"
+
+
+def test_the_confirmation_has_seeds_and_splits_that_the_search_never_saw(finished: Finished) -> None:
+    config, folder = finished
+    found = list(rows(folder).values())
+    searched, confirmed = ([row for row in found if row["role"] == role] for role in ("search", "confirm"))
+    for key in ("seed", "split_seed", "split"):
+        assert {row[key] for row in searched}.isdisjoint(row[key] for row in confirmed)
+    runs = Counter((row["config_id"], row["preset"]) for row in confirmed)
+    assert set(runs.values()) == {2} and Counter(preset for _, preset in runs) == {None: 1, "paper": 1, "base": 1}
+    ended = [row for row in searched if row["state"] == "completed" and not row["preset"]]
+    best = min(ended, key=lambda row: (row["objective"], row["trial"]))
+    assert (best["config_id"], None) in runs
+
+
+def test_a_finished_study_has_nothing_left_to_run(finished: Finished, tmp_path: Path) -> None:
+    config, folder = finished
+    before = rows(folder)
+    run(config, Path(folder.uri).parent)
+    assert {name: row["revision"] for name, row in rows(folder).items()} == {
+        name: row["revision"] for name, row in before.items()
+    }
+
+
+@pytest.mark.parametrize("scheduler", ["asha", "hyperband", "median", "none"])
+def test_every_scheduler_ends_its_trials(scheduler: str, tmp_path: Path) -> None:
+    config = study(scheduler={"name": scheduler}, search={"loss.weights.lb": {"float": [0.1, 3]}})
+    _, folder = run(config, tmp_path, body=bowl)
+    assert {row["state"] for row in rows(folder).values()} <= {"completed", "stopped"}
+
+
+def test_a_grid_runs_each_point_once_on_each_seed(tmp_path: Path) -> None:
+    space = {"ensemble.kind": ["channel", "single"], "loss.weights.lb": [0, 1]}
+    config = study(sampler="grid", search=space, seeds=[0, 1], budget={}, scheduler="none")
+    _, folder = run(config.model_copy(update={"budget": type(config.budget)()}), tmp_path, body=bowl)
+    found = rows(folder).values()
+    # channel × λ_lb 1 is the paper's config and single is the base: those are the presets' trials.
+    assert Counter((row["ensemble_kind"], row["loss_weights_lb"], row["seed"]) for row in found) == {
+        **{("channel", 1.0, seed): 1 for seed in (0, 1)},
+        **{("channel", 0.0, seed): 1 for seed in (0, 1)},
+        **{("single", None, seed): 1 for seed in (0, 1)},
+    }
+
+
+def test_several_seeds_of_a_config_are_several_trials_of_one_point(tmp_path: Path) -> None:
+    config = study(search={"loss.weights.lb": {"float": [0.1, 3]}}, seeds=[3, 4], budget={"trials": 8})
+    _, folder = run(config, tmp_path, body=bowl)
+    runs = Counter(row["config_id"] for row in rows(folder).values())
+    assert set(runs.values()) == {2} and len(runs) == 4
+
+
+def test_several_objectives_are_pursued_together(tmp_path: Path) -> None:
+    config = study(objective=["validation_error", "macs"], search={"loss.weights.lb": {"float": [0.1, 3]}})
+    _, folder = run(config, tmp_path, body=bowl)
+    for name, trial in sampled(folder).items():
+        row = rows(folder)[name]
+        if row["state"] == "completed":
+            assert trial.values == row["values"] and len(trial.values) == 2
+
+
+def test_points_that_cannot_be_built_cost_nothing_and_the_sampler_learns(tmp_path: Path) -> None:
+    # wrn-10-1 has 64 channels: more than half of this range leaves no shared one.
+    space = {"ensemble.private_channels": {"int": [20, 160]}}
+    config = study(search=space, budget={"trials": 40}, scheduler="none", resources={"concurrent": 1})
+    _, folder = run(config, tmp_path, body=bowl)
+    found = [row for row in rows(folder).values() if not row["preset"]]
+    infeasible = [row["state"] == "infeasible" for row in found]
+    assert sum(not bad for bad in infeasible) == 38 and any(infeasible)
+    bad = next(row for row in found if row["state"] == "infeasible")
+    assert "does not leave a shared channel" in bad["error_text"] and bad["step"] is None
+    half = len(found) // 2
+    assert sum(infeasible[half:]) < sum(infeasible[:half])
+    told = sampled(folder)
+    assert told[bad["trial"]].state == TrialState.PRUNED and not told[bad["trial"]].intermediate_values
+
+
+def test_a_loss_that_is_not_finite_ends_one_trial(tmp_path: Path) -> None:
+    config = study(search={"training.lr": [0.06, 1e18]}, sampler="grid", scheduler="none")
+    _, folder = run(config, tmp_path)
+    found = rows(folder)
+    failed = [row for row in found.values() if row["state"] == "failed"]
+    assert [row["error_class"] for row in failed] == ["NonFiniteLoss"] and failed[0]["training_lr"] == 1e18
+    assert sampled(folder)[failed[0]["trial"]].state == TrialState.FAIL
+    assert sum(row["state"] == "completed" for row in found.values()) == len(found) - 1
+
+
+def test_the_same_error_three_times_in_a_row_stops_the_study(tmp_path: Path) -> None:
+    config = study(training={"lr": 1e18}, budget={"trials": 12}, resources={"concurrent": 1})
+    with pytest.raises(RunError, match="small: 3 trials in a row ended with NonFiniteLoss: loss is not finite"):
+        run(config, tmp_path)
+
+
+def test_the_budget_of_hours_halts_a_study_and_resuming_goes_on(tmp_path: Path) -> None:
+    short = study(budget={"trials": 4, "wall_hours": 1e-6})
+    progress, folder = run(short, tmp_path)
+    assert progress.stage == "halted" and progress.ledger.halted == "budget.wall_hours of 1e-06 is spent"
+    unfinished = {name: row["state"] for name, row in rows(folder).items()}
+    assert set(unfinished.values()) <= {"interrupted", "completed"} and "interrupted" in unfinished.values()
+    progress, folder = run(study(budget={"trials": 4}), tmp_path)
+    assert progress.stage == "finished"
+    assert {row["state"] for row in rows(folder).values()} <= {"completed", "stopped"}
+    for name, row in rows(folder).items():
+        assert [step for step, *_ in curve(folder, name)] == list(range(10, row["step"] + 1, 10))
+
+
+def test_resuming_with_another_space_keeps_what_was_found(tmp_path: Path) -> None:
+    first = study(search={"loss.weights.lb": [0.5, 1.0, 2.0]}, budget={"trials": 6}, scheduler="none")
+    _, folder = run(first, tmp_path, body=bowl)
+    before = rows(folder)
+    wider = study(search={"loss.weights.lb": [0.5, 1.0, 2.0, 2.5]}, budget={"trials": 9}, scheduler="none")
+    _, folder = run(wider, tmp_path, body=bowl)
+    after = rows(folder)
+    assert len(after) == 9 and all(after[name] == row for name, row in before.items())
+    told = sampled(folder, "small (2)")
+    assert len(told) == 8 and all(trial.state == TrialState.COMPLETE for trial in told.values())
+
+
+def test_a_lost_journal_is_made_again_from_the_store(tmp_path: Path) -> None:
+    config = study(search={"loss.weights.lb": {"float": [0.1, 3]}}, scheduler="none")
+    _, folder = run(config, tmp_path, body=bowl)
+    before = sampled(folder)
+    folder.delete("optuna.journal")
+    more = study(search={"loss.weights.lb": {"float": [0.1, 3]}}, scheduler="none", budget={"trials": 6})
+    _, folder = run(more, tmp_path, body=bowl)
+    after = sampled(folder)
+    assert {name: (t.params, t.value) for name, t in before.items()}.items() <= {
+        name: (t.params, t.value) for name, t in after.items()
+    }.items()
+    points: list[Any] = [tuple(trial.params.items()) for trial in after.values()]
+    assert len(set(points)) == len(points) == 5  # suggestions differ from those already made

@@ -1,0 +1,438 @@
+"""Which config is best: figures against scipy and by hand, sentences that claim no more than they show."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from cbe.errors import ConfigError, InputError
+from cbe.report.best import Answer, best, read_study
+from cbe.report.paired import Difference, paired, t_interval
+from cbe.report.wording import UNITS, against, figure
+from cbe.spec import StudyConfig, TrainConfig, read_config
+from cbe.spec.study import WHILE_TRAINING
+from cbe.ssl import resolve
+from cbe.store.folder import STUDY_FILE, Store, StudyFolder
+
+BASE = {(1, 1): 0.10, (2, 2): 0.12, (3, 3): 0.14}
+Runs = dict[tuple[int, int], float]
+
+
+class Written:
+    """A study's folder into which a test writes trials."""
+
+    def __init__(self, store: Path, **sections: Any) -> None:
+        self.study = StudyConfig.model_validate({"name": "first", **sections})
+        self.folder: StudyFolder = Store.open(str(store)).study("first")
+        self.folder.write(STUDY_FILE, yaml.safe_dump(self.study.to_plain()).encode())
+        self._made = 0
+
+    def add(
+        self, config: str, runs: Runs, role: str = "confirm", state: str = "completed", **known: Any
+    ) -> list[str]:
+        """One trial for every (seed, split) and its objective; configs are told apart by their name."""
+        names = []
+        for (seed, split), value in runs.items():
+            names.append(f"{role[0] if role == 'confirm' else 't'}{self._made:04d}")
+            self._made += 1
+            point = {"ensemble.heads": 3}
+            row = {
+                "trial": names[-1],
+                "role": role,
+                "preset": config if config in ("paper", "base") else None,
+                "state": state,
+                "config_id": config,
+                "params": json.dumps(point),
+                "config": json.dumps(resolve(self.study.train_config(point, seed, split)).to_plain()),
+                "seed": seed,
+                "split_seed": split,
+                "objective": value,
+                "values": [value],
+            }
+            self.folder.append("trials", [row | known])
+        return names
+
+    def best(self, k: int = 1) -> Answer:
+        return best(self.folder, k)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Written:
+    return Written(tmp_path / "results")
+
+
+def moved(runs: Runs, *by: float) -> Runs:
+    return {pair: value + each for (pair, value), each in zip(runs.items(), by, strict=True)}
+
+
+def test_the_best_is_the_one_with_the_best_mean_of_the_confirmation_whatever_the_search_said(
+    written: Written,
+) -> None:
+    for config, searched in (("a", 0.01), ("b", 0.05), ("base", 0.2)):
+        written.add(config, {(0, 0): searched}, "search")
+    a, b = moved(BASE, 0.05, 0.05, 0.05), moved(BASE, -0.02, -0.01, -0.03)
+    for config, runs in (("base", BASE), ("a", a), ("b", b)):
+        written.add(config, runs)
+    answer = written.best(k=3)
+    assert answer.confirmed
+    assert [(each.rank, each.config_id) for each in answer.ranked] == [(1, "b"), (2, "base"), (3, "a")]
+    first = answer.ranked[0]
+    assert (first.n, first.searched) == (3, 0.05)
+    assert first.mean == pytest.approx(0.10)
+    assert first.seeds == ((1, 1), (2, 2), (3, 3))
+    assert first.point == {"ensemble.heads": 3}
+
+
+def test_intervals_and_p_values_are_those_of_scipy(written: Written) -> None:
+    ours = moved(BASE, -0.02, -0.01, -0.035)
+    paper = moved(BASE, 0.01, -0.01, 0.02)
+    for config, runs in (("base", BASE), ("paper", paper), ("a", ours)):
+        written.add(config, runs)
+    first = written.best().ranked[0]
+    low, high = stats.t.interval(0.95, 2, loc=sum(ours.values()) / 3, scale=stats.sem(list(ours.values())))
+    assert first.interval == pytest.approx((low, high))
+    for found, other in ((first.versus_base, BASE), (first.versus_paper, paper)):
+        wanted = stats.ttest_rel(list(ours.values()), list(other.values()))
+        assert found is not None
+        assert found.p == pytest.approx(wanted.pvalue)
+        assert found.interval == pytest.approx(tuple(wanted.confidence_interval()))
+        assert found.n == 3
+
+
+def test_the_sentence_says_better_where_the_paired_interval_lies_below_zero(written: Written) -> None:
+    written.add("base", BASE)
+    written.add("a", moved(BASE, -0.02, -0.021, -0.019))
+    answer = written.best()
+    # By hand: values 0.08, 0.099, 0.121 have mean 0.1 and deviation 0.02052; differences 0.02 and 0.001;
+    # the 97.5 % quantile of Student's t with two degrees of freedom is 4.3027.
+    assert answer.sentence == (
+        "a has 10.0 % validation error (95 % 4.9 to 15.1, n = 3), "
+        "2.0 points (1.8 to 2.2) below the base: better."
+    )
+    assert answer.ranked[0].better is True
+
+
+def test_the_sentence_claims_nothing_where_the_interval_holds_zero(written: Written) -> None:
+    written.add("base", BASE)
+    written.add("a", moved(BASE, -0.02, -0.01, -0.03))
+    answer = written.best()
+    assert answer.sentence.endswith("2.0 points (−0.5 to 4.5) below the base: not shown to be better.")
+    assert answer.ranked[0].better is False
+
+
+def test_a_config_wholly_above_the_base_is_called_worse(written: Written) -> None:
+    written.add("base", BASE)
+    written.add("a", moved(BASE, 0.02, 0.021, 0.019))
+    worse = written.best(k=2).ranked[1]
+    assert worse.sentence.endswith("2.0 points (1.8 to 2.2) above the base: worse.")
+    assert worse.better is False
+
+
+def test_where_more_is_better_the_largest_mean_is_first_and_above_is_better(tmp_path: Path) -> None:
+    written = Written(tmp_path, objective={"metric": "validation_loss", "direction": "maximize"})
+    written.add("base", {(1, 1): 1.000, (2, 2): 1.010})
+    written.add("a", {(1, 1): 1.100, (2, 2): 1.112})
+    answer = written.best()
+    assert answer.ranked[0].config_id == "a"
+    assert answer.ranked[0].better is True
+    assert answer.sentence.endswith("0.101 (0.088 to 0.114) above the base: better.")
+
+
+def test_one_run_gives_no_interval_and_no_verdict(written: Written) -> None:
+    written.add("base", {(1, 1): 0.2})
+    written.add("a", {(1, 1): 0.1})
+    answer = written.best()
+    first = answer.ranked[0]
+    assert (first.n, first.interval, first.versus_base, first.better) == (1, None, None, None)
+    assert answer.sentence == "a has 10.0 % validation error (n = 1: no interval can be given)."
+
+
+def test_runs_are_compared_on_the_seeds_and_splits_they_share_only(written: Written) -> None:
+    written.add("base", {(1, 1): 0.3, (2, 2): 0.31, (9, 9): 0.9})
+    written.add("a", {(1, 1): 0.1, (2, 2): 0.12, (2, 3): 0.5})
+    found = written.best().ranked[0]
+    assert found.versus_base is not None
+    assert found.versus_base.n == 2
+    assert found.versus_base.mean == pytest.approx(-0.195)
+    assert found.n == 3
+
+
+def test_configs_without_two_runs_in_common_with_the_base_are_not_compared(written: Written) -> None:
+    written.add("base", {(8, 8): 0.3, (9, 9): 0.3})
+    written.add("a", {(1, 1): 0.1, (2, 2): 0.12})
+    answer = written.best()
+    assert answer.ranked[0].better is None
+    assert "fewer than two runs in common with the base: not compared" in answer.sentence
+
+
+def test_before_any_confirmation_the_search_ranks_and_judges_nothing(written: Written) -> None:
+    written.add("base", BASE, "search")
+    written.add("a", moved(BASE, -0.02, -0.021, -0.019), "search")
+    answer = written.best()
+    assert not answer.confirmed
+    first = answer.ranked[0]
+    assert (first.config_id, first.better) == ("a", None)
+    assert first.searched == first.mean
+    assert answer.sentence.endswith("below the base; not yet confirmed.")
+
+
+def test_presets_confirmed_ahead_of_the_others_do_not_pass_for_the_confirmation(written: Written) -> None:
+    written.add("base", {(0, 0): 0.3}, "search")
+    written.add("a", {(0, 0): 0.1}, "search")
+    written.add("base", BASE)
+    answer = written.best()
+    assert not answer.confirmed
+    assert answer.ranked[0].config_id == "a"
+
+
+def test_a_study_of_the_presets_alone_can_be_confirmed(written: Written) -> None:
+    written.add("base", {(0, 0): 0.3}, "search")
+    written.add("base", BASE)
+    assert written.best().confirmed
+
+
+def test_a_config_that_the_search_stopped_on_some_seeds_comes_after_those_it_did_not(
+    written: Written,
+) -> None:
+    written.add("lucky", {(0, 0): 0.01}, "search")
+    written.add("lucky", {(1, 0): 0.9}, "search", state="stopped")
+    written.add("steady", {(0, 0): 0.1, (1, 0): 0.1}, "search")
+    assert [each.config_id for each in written.best(k=2).ranked] == ["steady", "lucky"]
+
+
+def test_configs_of_the_same_mean_rank_in_the_order_the_search_tried_them(written: Written) -> None:
+    for config in ("z", "m", "a"):
+        written.add(config, {(0, 0): 0.5}, "search")
+    for config in ("a", "m", "z"):
+        written.add(config, {(1, 1): 0.25, (2, 2): 0.25})
+    assert [each.config_id for each in written.best(k=3).ranked] == ["z", "m", "a"]
+
+
+def test_where_the_base_is_best_the_answer_is_the_base(written: Written) -> None:
+    written.add("base", BASE)
+    written.add("a", moved(BASE, 0.01, 0.02, 0.03))
+    answer = written.best()
+    assert answer.ranked[0].preset == "base"
+    assert answer.sentence.startswith("The base (base) has 12.0 % validation error")
+    assert answer.sentence.endswith(": no config ranks above it.")
+
+
+def test_the_presets_stand_beside_the_k_best_with_their_own_ranks(written: Written) -> None:
+    for rank, config in enumerate(("a", "b", "paper", "c", "base")):
+        written.add(config, moved(BASE, *[rank / 100] * 3))
+    found = written.best(k=2).ranked
+    assert [(each.rank, each.config_id, each.preset) for each in found] == [
+        (1, "a", None),
+        (2, "b", None),
+        (3, "paper", "paper"),
+        (5, "base", "base"),
+    ]
+
+
+@pytest.mark.parametrize("poison", [0.0, 1.0, math.nan])
+def test_test_errors_change_neither_rank_nor_sentence(tmp_path: Path, poison: float) -> None:
+    answers = []
+    for store, error in (("clean", 0.3), ("poisoned", poison)):
+        written = Written(tmp_path / store)
+        written.add("base", BASE, last_test_error=0.3)
+        written.add("a", moved(BASE, -0.02, -0.01, -0.03), last_test_error=0.3)
+        written.add("b", moved(BASE, 0.02, 0.01, 0.03), last_test_error=error)
+        answers.append(written.best(k=3))
+    clean, poisoned = answers
+    assert [each.config_id for each in clean.ranked] == [each.config_id for each in poisoned.ranked]
+    assert [each.sentence for each in clean.ranked] == [each.sentence for each in poisoned.ranked]
+    shown = poisoned.ranked[2].test_error
+    assert shown is None if math.isnan(poison) else shown == pytest.approx(poison)
+
+
+def test_a_study_that_selects_on_test_labels_says_so(tmp_path: Path) -> None:
+    written = Written(tmp_path, objective="test_error", allow_test_selection=True)
+    written.add("a", BASE)
+    assert written.best().sentence.endswith("; selected on test labels.")
+
+
+def test_the_same_run_made_twice_is_one_run(written: Written) -> None:
+    written.add("a", {(0, 0): 0.1, (1, 0): 0.2}, "search")
+    written.add("a", {(0, 0): 0.1}, "search")
+    first = written.best().ranked[0]
+    assert (first.n, len(first.trials)) == (2, 3)
+    assert first.mean == pytest.approx(0.15)
+
+
+@pytest.mark.parametrize("state", ["running", "stopped", "failed", "interrupted"])
+def test_only_runs_trained_to_their_end_count(written: Written, state: str) -> None:
+    written.add("a", {(0, 0): 0.2}, "search")
+    written.add("b", {(0, 0): 0.1}, "search", state=state)
+    answer = written.best(k=5)
+    assert [each.config_id for each in answer.ranked] == ["a"]
+    assert answer.counts == {"completed": 1, state: 1}
+
+
+def test_a_run_without_a_figure_does_not_count(written: Written) -> None:
+    written.add("a", {(0, 0): 0.2, (1, 0): math.nan}, "search")
+    assert written.best().ranked[0].n == 1
+
+
+def test_runs_that_failed_are_told_with_those_that_did_not(written: Written) -> None:
+    written.add("a", BASE)
+    written.add("a", {(4, 4): math.nan, (5, 5): math.nan, (1, 1): math.nan}, state="failed")
+    answer = written.best()
+    assert answer.ranked[0].failed == 2  # (1, 1) was made again, and ended
+    assert "; 2 more of its runs failed." in answer.sentence
+
+
+def test_a_study_with_failures_only_says_what_there_is_and_what_to_do(written: Written) -> None:
+    error = {"error_class": "NonFiniteLoss", "error_text": "loss is not finite at step 3"}
+    written.add("a", {(0, 0): math.nan, (1, 0): math.nan}, "search", state="failed", **error)
+    written.add("b", {(0, 0): 0.4}, "search", state="stopped")
+    with pytest.raises(InputError) as caught:
+        written.best()
+    said = str(caught.value)
+    for part in ("2 failed", "1 stopped", "NonFiniteLoss: loss is not finite at step 3", "cbe resume first"):
+        assert part in said
+
+
+def test_a_study_without_trials_says_how_to_start_them(written: Written) -> None:
+    with pytest.raises(InputError, match="has no trials yet; start them with `cbe resume first`"):
+        written.best()
+
+
+def test_an_unknown_study_is_refused_with_the_nearest_name(written: Written, tmp_path: Path) -> None:
+    store = Store.open(str(tmp_path / "results"))
+    with pytest.raises(InputError, match=r"study frist: .* did you mean first\?"):
+        best(store.study("frist"))
+    with pytest.raises(InputError, match=r"study zzz: .* there are first"):
+        best(store.study("zzz"))
+    with pytest.raises(InputError, match="the store has none; check --store"):
+        best(Store.open(str(tmp_path / "nowhere")).study("zzz"))
+
+
+def test_a_study_file_spoiled_by_hand_is_an_error_that_names_it(written: Written) -> None:
+    written.folder.write(STUDY_FILE, b"name: [")
+    with pytest.raises(InputError, match=r"first/study\.yaml: not valid YAML"):
+        read_study(written.folder)
+    written.folder.write(STUDY_FILE, b"name: first\nsampler: best\n")
+    with pytest.raises(ConfigError, match=r"first/study\.yaml sampler"):
+        read_study(written.folder)
+
+
+@pytest.mark.parametrize("k", [0, -1])
+def test_a_number_of_configs_below_one_is_refused(written: Written, k: int) -> None:
+    with pytest.raises(InputError, match="give 1 or more"):
+        written.best(k)
+
+
+def test_the_front_holds_the_configs_that_none_beats_in_all_objectives(tmp_path: Path) -> None:
+    sides = [{"metric": "validation_error"}, {"metric": "macs", "direction": "maximize"}]
+    written = Written(tmp_path, objective=sides, sampler="nsga2", scheduler="none")
+    figures: dict[str, Sequence[Sequence[float]]] = {
+        "precise": [(0.125, 10.0), (0.375, 30.0)],
+        "large": [(0.5, 50.0)],
+        "beaten": [(0.25, 19.0)],
+        "equal": [(0.25, 20.0)],
+    }
+    for config, values in figures.items():
+        for seed, (error, macs) in enumerate(values):
+            written.add(config, {(seed, 0): error}, "search", values=[error, macs])
+    written.add("stopped", {(0, 0): 0.01}, "search", state="stopped", values=[0.01, 99.0])
+    found = written.best().front
+    assert {each.config_id for each in found} == {"precise", "equal", "large"}
+    assert found[-1].config_id == "large"
+    assert found[0].values == pytest.approx({"validation_error": 0.25, "macs": 20.0})
+
+
+def test_with_one_objective_there_is_no_front(written: Written) -> None:
+    written.add("a", BASE)
+    assert written.best().front == ()
+
+
+def test_the_answer_is_json(written: Written) -> None:
+    written.add("base", BASE)
+    written.add("a", moved(BASE, -0.02, -0.01, -0.03), last_test_error=math.nan)
+    plain = json.loads(json.dumps(written.best(k=2).to_plain(), allow_nan=False))
+    assert plain["ranked"][0]["versus_base"]["n"] == 3
+    assert plain["sentence"] == plain["ranked"][0]["sentence"]
+
+
+def test_the_best_config_is_a_training_file_on_its_first_seed(written: Written, tmp_path: Path) -> None:
+    written.add("a", {(7, 3): 0.2, (5, 4): 0.1})
+    answer = written.best()
+    path = tmp_path / "best.yaml"
+    path.write_text(answer.to_yaml(), "utf-8")
+    config = read_config(TrainConfig, path)
+    assert config == resolve(written.study.train_config({"ensemble.heads": 3}, 5, 4))
+    comment = " ".join(line[2:] for line in path.read_text("utf-8").splitlines() if line.startswith("# "))
+    assert comment == f"Rank 1 of study first: {answer.sentence}"
+
+
+def test_a_training_file_of_another_config_says_its_own_sentence(written: Written) -> None:
+    written.add("base", BASE)
+    written.add("a", moved(BASE, -0.02, -0.01, -0.03))
+    base = written.best().ranked[1]
+    assert written.best().to_yaml(base).startswith("# Rank 2 of study first: The base (base) has 12.0 %")
+
+
+VALUES = st.lists(st.integers(0, 1000), min_size=2, max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(VALUES, st.randoms(use_true_random=False))
+def test_any_paired_difference_is_that_of_scipy(thousandths: list[int], random: Any) -> None:
+    ours = {(n, n): each / 1000 for n, each in enumerate(thousandths)}
+    others = {pair: random.randint(0, 1000) / 1000 for pair in ours}
+    found = paired(ours, others)
+    assert found is not None
+    differences = {round(1000 * (ours[pair] - others[pair])) for pair in ours}
+    if len(differences) == 1:
+        assert found.interval == (found.mean, found.mean)
+        assert found.p == (1.0 if differences == {0} else 0.0)
+        return
+    wanted = stats.ttest_rel(list(ours.values()), list(others.values()))
+    assert found.p == pytest.approx(wanted.pvalue, rel=1e-6, abs=1e-12)
+    assert found.interval == pytest.approx(tuple(wanted.confidence_interval()), rel=1e-6, abs=1e-9)
+
+
+def test_runs_that_differ_by_the_same_amount_have_no_spread_whatever_rounding_leaves() -> None:
+    ours, others = {(0, 0): 0.1, (1, 1): 0.3, (2, 2): 0.7}, {(0, 0): 0.2, (1, 1): 0.4, (2, 2): 0.8}
+    assert len({ours[pair] - others[pair] for pair in ours}) > 1
+    found = paired(ours, others)
+    assert found is not None
+    assert found.interval == (found.mean, found.mean)
+    assert (found.mean, found.p) == (pytest.approx(-0.1), 0.0)
+    assert paired(ours, ours) == Difference(0.0, (0.0, 0.0), 3, 1.0)
+
+
+def test_one_value_has_no_interval() -> None:
+    assert t_interval([0.3]) is None
+
+
+def test_an_end_that_is_not_zero_is_not_shown_as_zero() -> None:
+    difference = Difference(-0.009, (-0.0176, -0.0004), 5, 0.04)
+    assert against(UNITS["validation_error"], difference, "the base") == (
+        "0.90 points (0.04 to 1.76) below the base"
+    )
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "said"),
+    [
+        ("validation_error", 0.041, "4.1 % validation error"),
+        ("test_error", 0.0, "0.0 % test error"),
+        ("validation_loss", 0.25, "0.250 validation loss"),
+    ],
+)
+def test_every_objective_is_written_in_its_unit(metric: str, value: float, said: str) -> None:
+    assert figure(UNITS[metric], value, None, 1).startswith(said)
+
+
+def test_every_metric_that_can_be_the_first_objective_has_a_unit() -> None:
+    assert set(WHILE_TRAINING) == set(UNITS)
