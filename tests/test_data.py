@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import json
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -21,8 +23,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from cbe.data import Dataset, ImageSet, Pool, Split, cache, dataset, images, open_dataset
-from cbe.data.images import stats
+from cbe.data import Dataset, ImageSet, Pool, Split, cache, dataset, images, open_dataset, open_pool
+from cbe.data.images import joined, stats
 from cbe.data.sources import decode
 from cbe.data.split import draw
 from cbe.errors import DataError
@@ -401,3 +403,63 @@ def test_truth_of_the_labeled_images_alone_does_not_pass_for_that_of_the_unlabel
     found = open_dataset(config)
     assert len(found.unlabeled) == 1 + len(found.labeled)
     assert set(found.unlabeled.labels.tolist()) == {-1}
+
+
+def some_images(count: int, seed: int) -> ImageSet:
+    rng = np.random.default_rng(seed)
+    return ImageSet(rng.integers(0, 256, (count, 3, 8, 8), dtype=np.uint8), rng.integers(0, 9, count))
+
+
+@given(st.lists(st.integers(0, 6), min_size=1), st.lists(st.integers(0, 4), min_size=1), st.randoms())
+def test_sets_made_of_others_have_their_images_and_copy_none(
+    some: list[int], others: list[int], random: Random
+) -> None:
+    first, second = some_images(7, 1), some_images(5, 2)
+    part, other = first.take(np.array(some)), second.take(np.array(others))
+    both = joined(part, other)
+    order = np.array(random.choices(range(len(both)), k=9))
+    found = both.take(order)
+    pixels = np.concatenate([first.base[some], second.base[others]])
+    labels = np.concatenate([first.labels[some], second.labels[others]])
+    assert found.shape == (9, 3, 8, 8) and len(both) == len(pixels)
+    for made, wanted in ((both, slice(None)), (found, order)):
+        np.testing.assert_array_equal(made.images, pixels[wanted])
+        np.testing.assert_array_equal(made.labels, labels[wanted])
+    assert part.base is first.base and found.bases == (first.base, second.base)
+
+
+def test_sets_of_other_shapes_and_other_numbers_of_labels_are_refused() -> None:
+    grey, colour = ImageSet(np.zeros((2, 1, 8, 8), np.uint8), np.arange(2)), some_images(3, 0)
+    with pytest.raises(ValueError, match="wanted one shape"):
+        joined(grey, colour)
+    with pytest.raises(ValueError, match="only sets of one array each"):
+        joined(joined(grey, grey), grey)
+    with pytest.raises(ValueError, match=r"labels are int64 \(2,\); wanted int64 \(3,\)"):
+        replace(colour.take(np.arange(3)), labels=np.arange(2))
+
+
+def test_images_of_a_source_with_its_own_unlabeled_ones_are_not_copied(tmp_path: Path) -> None:
+    config = make_folder(tmp_path)
+    pool, measured = open_pool(config)
+    found = open_dataset(config, pool=(pool, measured))
+    assert pool.unlabeled is not None
+    assert found.unlabeled.bases == (pool.unlabeled.base, pool.train.base)
+    assert found.validation.base is pool.train.base
+    eager = np.concatenate([pool.unlabeled.images, pool.train.images[found.split.labeled]])
+    np.testing.assert_array_equal(found.unlabeled.images, eager)
+    shutil.rmtree(tmp_path / "set")  # who has the pool needs no source
+    assert same(found, open_dataset(config, pool=(pool, measured)))
+
+
+def test_a_pool_of_memory_maps_is_handed_over_as_shared_buffers(tmp_path: Path) -> None:
+    config = make_folder(tmp_path)
+    open_pool(config)
+    pool, measured = open_pool(config)
+    assert isinstance(pool.train.images, np.memmap)
+    buffers: list[pickle.PickleBuffer] = []
+    written = pickle.dumps((pool, measured), protocol=5, buffer_callback=buffers.append)
+    shared = [memoryview(buffer.raw()).toreadonly() for buffer in buffers]
+    moved, moments = pickle.loads(written, buffers=shared)
+    assert len(buffers) == 4 and not moved.train.images.flags.writeable
+    assert np.shares_memory(moved.train.images, np.frombuffer(shared[0], np.uint8))
+    assert same(open_dataset(config), open_dataset(config, pool=(moved, moments)))

@@ -10,20 +10,23 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pyarrow.compute as pc
 import pytest
+from pyarrow import fs
 
 from cbe.errors import RunError
 from cbe.store import redact as redaction
 from cbe.store.clock import tick
 from cbe.store.folder import Store, StudyFolder
+from cbe.store.location import Location
 from cbe.store.reader import MERGED
 from cbe.store.recorder import MOST_FILES, Recorder
 from cbe.store.redact import redact, redacted_json
@@ -224,6 +227,30 @@ def test_a_full_disk_keeps_rows_in_memory_until_there_is_space(folder: StudyFold
     assert recorder.problem is None
     assert trial(folder, "a")["state"] == "completed" and reports(folder, "a") == {1: 1.0}
     assert folder.table("events").num_rows == 1
+
+
+def test_a_row_noted_while_a_write_fails_stays_the_latest(tmp_path: Path) -> None:
+    class Failing(fs.FSSpecHandler):
+        """Local files; something is noted during the first write, which fails."""
+
+        during: Callable[[], None] | None = None
+
+        def open_output_stream(self, path: str, metadata: Any) -> Any:
+            if self.during is not None:
+                act, self.during = self.during, None
+                act()
+                raise OSError("out of order")
+            return super().open_output_stream(path, metadata)
+
+    handler = Failing(fsspec.filesystem("file", auto_mkdir=True))
+    folder = StudyFolder("first", Location(fs.PyFileSystem(handler), str(tmp_path / "first")))
+    recorder = Recorder(folder, flush_s=NEVER)
+    handler.during = lambda: recorder.trial("a", state="completed")
+    recorder.trial("a", state="running")
+    recorder.flush()
+    assert recorder.problem is not None and "out of order" in recorder.problem
+    recorder.close()
+    assert recorder.rows["a"]["state"] == trial(folder, "a")["state"] == "completed"
 
 
 def test_a_row_that_cannot_be_stored_holds_up_no_other(folder: StudyFolder) -> None:

@@ -368,6 +368,24 @@ def test_a_merge_names_what_an_earlier_one_replaced_as_long_as_it_is_there(folde
     assert steps(folder) == [1, 2, 3]
 
 
+def test_what_a_merge_replaced_goes_in_time_though_merges_follow_each_other_closely(
+    folder: StudyFolder,
+) -> None:
+    for step in (1, 2):
+        add(folder, step)
+    originals = set(folder.list("metrics"))
+    folder.compact("metrics")
+    (first,) = set(folder.list("metrics")) - originals
+    add(folder, 3)
+    folder.compact("metrics")
+    add(folder, 4)
+    os.utime(folder.path(f"metrics/{first}"), (0, 0))
+    folder.compact("metrics")
+    there = set(folder.list("metrics"))
+    assert not originals & there and first in there
+    assert steps(folder) == [1, 2, 3, 4]
+
+
 def test_a_large_file_is_not_merged_again_for_a_few_rows(folder: StudyFolder) -> None:
     noise = [os.urandom(64).hex() for _ in range(16000)]
     folder.append("events", [{"id": text, "time": 0, "kind": "x"} for text in noise])

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from cbe.data import Dataset, ImageSet
+from cbe.data import Dataset, ImageSet, Pool, Stats, open_dataset
 from cbe.errors import CheckpointError, ConfigError, DataError, NonFiniteLoss
 from cbe.spec import Training
 from cbe.spec.registry import METHODS
@@ -278,3 +278,170 @@ def test_a_compiled_network_learns_the_same(digits: Dataset) -> None:
         train_step(compiled)
     for a, b in zip(plain.network.parameters(), compiled.network.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+def read_only(count: int, known: bool, seed: int) -> ImageSet:
+    """Images as a store of shared objects gives them."""
+    rng = np.random.default_rng(seed)
+    images, labels = rng.integers(0, 256, (count, 3, 16, 16), dtype=np.uint8), np.arange(count) % 3
+    images.flags.writeable = False
+    return ImageSet(images, labels if known else np.full(count, -1))
+
+
+def eager(images: ImageSet) -> ImageSet:
+    return ImageSet(np.array(images.images), images.labels)
+
+
+@pytest.mark.parametrize("own_unlabeled", [False, True])
+def test_training_on_shared_images_equals_training_on_copies_bit_for_bit(own_unlabeled: bool) -> None:
+    own = read_only(40, False, 1) if own_unlabeled else None
+    pool = Pool(read_only(60, True, 0), own, read_only(30, True, 2), ("a", "b", "c"), True)
+    config = small(method="flexmatch", data={"labels": 12, "validation": 15})
+    data = open_dataset(config.data, pool=(pool, Stats((0.5,) * 3, (0.3,) * 3)))
+    assert data.test is not None and data.unlabeled.base is (own or pool.train).base
+    copies = dataclasses.replace(
+        data,
+        labeled=eager(data.labeled),
+        unlabeled=eager(data.unlabeled),
+        validation=eager(data.validation),
+        test=eager(data.test),
+    )
+    shared, copied = Run(config, data), Run(config, copies)
+    for _ in range(5):  # more than an epoch
+        train_step(shared)
+        train_step(copied)
+    assert_same(shared.state_dict(), copied.state_dict())
+    assert_same(Evaluator(shared)(), Evaluator(copied)())
+
+
+MEMORY = """
+import sys
+import numpy as np
+from cbe.data import ImageSet, Pool, Stats, open_dataset
+from cbe.training.evaluate import Evaluator
+from cbe.training.run import Run
+from cbe.training.step import train_step
+from tests.conftest import small
+
+def own_mib():
+    with open("/proc/self/status", encoding="utf-8") as status:
+        return next(int(line.split()[1]) / 2**10 for line in status if line.startswith("RssAnon"))
+
+def grown_mib(train, own=None):
+    config = small(method="flexmatch", data={"labels": 1000, "validation": 500})
+    before = own_mib()
+    pool = Pool(train, own, None, tuple("abcdefghij"), True)
+    run = Run(config, open_dataset(config.data, pool=(pool, Stats((0.5,) * 3, (0.3,) * 3))))
+    for _ in range(3):
+        train_step(run)
+    Evaluator(run)()
+    return own_mib() - before
+
+every = ImageSet(np.load(sys.argv[1], mmap_mode="r"), np.arange(int(sys.argv[2])) % 10)
+some = every.take(np.arange(3000))
+grown_mib(some)  # what a step itself needs stays with the process
+print(grown_mib(every), grown_mib(some, every))
+before = own_mib()
+copied = np.array(every.images)
+print(own_mib() - before)
+"""
+
+
+def test_a_run_takes_memory_for_none_of_the_shared_images(tmp_path: Path) -> None:
+    size_mib, path = 200, tmp_path / "images.npy"
+    count = size_mib * 2**20 // (3 * 16 * 16)
+    np.save(path, np.zeros((count, 3, 16, 16), np.uint8))
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, path, str(count)],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[1],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    trained_on, joined, copied = map(float, done.stdout.split())
+    assert copied > 0.5 * size_mib  # some of it fits into what earlier steps left
+    # Labels, rows and the order of an epoch are kept: a few bytes an image.
+    assert trained_on < 0.2 * size_mib and joined < 0.2 * size_mib
+
+
+def first_half(tmp_path: Path, digits: Dataset, **sections: Any) -> Path:
+    """The checkpoint of two steps of four."""
+    path = tmp_path / "half.pt"
+
+    def keep(metrics: dict[str, Any], snapshot: Snapshot) -> None:
+        assert snapshot.step == metrics["step"]
+        if snapshot.step == 2:
+            snapshot.save(path)
+
+    train(small(**sections), digits, keep)
+    return path
+
+
+def gone_on(path: Path, digits: Dataset, changed: str, **sections: Any) -> tuple[dict[str, Any], Run]:
+    """The report and the run one step after a checkpoint, under another config."""
+    reports: list[tuple[dict[str, Any], Run]] = []
+
+    def keep(metrics: dict[str, Any], snapshot: Snapshot) -> None:
+        reports.append((metrics, snapshot.run))
+        raise Stopped
+
+    every = {"eval_every": 1, **sections.pop("training", {})}
+    with pytest.raises(Stopped):
+        train(
+            small(training=every, **sections),
+            digits,
+            keep,
+            resume_from=path,
+            changed={changed, "training.eval_every"},
+        )
+    return reports[0]
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("method", ["fixmatch", "flexmatch"])
+def test_a_resumed_run_uses_a_changed_threshold(method: str, digits: Dataset, tmp_path: Path) -> None:
+    path = first_half(tmp_path, digits, method={"name": method, "threshold": 0.95})
+    _, run = gone_on(path, digits, "method.threshold", method={"name": method, "threshold": 0.05})
+    assert run.step == 3
+    state = checkpoint.load(path)["run"]["policy"]
+    if method == "fixmatch":
+        assert (run.policy.per_class() == 0.05).all() and (state["threshold"] == 0.95).all()
+    else:  # at .05 every image of the step counts as confident
+        never = len(digits.classes)
+        assert (state["chosen"] == never).all() and (run.policy.state_dict()["chosen"] != never).any()
+
+
+def test_a_resumed_run_uses_changed_weights_of_the_loss(digits: Dataset, tmp_path: Path) -> None:
+    path = first_half(tmp_path, digits)
+    row, _ = gone_on(path, digits, "loss.weights.lb", loss={"weights": {"lb": 7.0}})
+    terms = {name: row[f"loss_{name}"] for name in ("labeled", "unlabeled", "lb", "lv")}
+    assert terms["lb"] > 0.1
+    assert row["loss"] == pytest.approx(sum(terms.values()) + 6 * terms["lb"], rel=1e-5)
+
+
+def test_a_resumed_run_uses_changed_settings_of_the_optimiser(digits: Dataset, tmp_path: Path) -> None:
+    path = first_half(tmp_path, digits)
+    before = checkpoint.load(path)["run"]["network"]
+    moves = []
+    for rate in (0.03, 0.06):
+        row, run = gone_on(path, digits, "training.lr", training={"lr": rate})
+        assert row["lr"] == learning_rate(run.config.training, 2)
+        moves.append([value.detach() - before[name] for name, value in run.network.named_parameters()])
+    for slow, fast in zip(*moves, strict=True):
+        torch.testing.assert_close(fast, 2 * slow, rtol=1e-3, atol=1e-6)
+    _, run = gone_on(path, digits, "training.weight_decay", training={"weight_decay": 0.25})
+    assert [group["weight_decay"] for group in run.optimiser.param_groups] == [0.25, 0]
+    _, run = gone_on(path, digits, "training.momentum", training={"momentum": 0.5})
+    assert {group["momentum"] for group in run.optimiser.param_groups} == {0.5}
+
+
+def test_only_settings_that_are_named_may_change(digits: Dataset, tmp_path: Path) -> None:
+    path = first_half(tmp_path, digits)
+    other = small(training={"lr": 0.1, "ema": 0.5}, loss={"agreement": 0.6})
+    with pytest.raises(ConfigError) as caught:
+        train(other, digits, ignore, resume_from=path, changed={"training.lr"})
+    assert [fault.where for fault in caught.value.faults] == ["loss.agreement", "training.ema"]

@@ -86,7 +86,8 @@ def _front(answer: Answer) -> Table:
     metrics = list(answer.front[0].values)
     table = plain_table(("config", "trials"), [_head(metric) for metric in metrics])
     for each in answer.front:
-        table.add_row(each.preset or each.config_id, " ".join(each.trials), *(_number(m, each.values[m]) for m in metrics))
+        values = (_number(metric, each.values[metric]) for metric in metrics)
+        table.add_row(each.preset or each.config_id, " ".join(each.trials), *values)
     return table
 
 

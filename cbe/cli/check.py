@@ -68,6 +68,7 @@ def _line(of: dict[str, Any]) -> str:
             f"{of['file']}: training: {of['method']}, {of['ensemble']}, {of['model']}, {of['steps']:,} steps"
         )
     searched = f"{of['parameters']} parameter{'' if of['parameters'] == 1 else 's'} searched"
-    trials = f"{of['trials']} trials + {of['confirm']} to confirm"
+    most = "at most " if of["sampler"] == "grid" else ""  # the fixed trials may be points of it
+    trials = f"{most}{of['trials']} trials + {of['confirm']} to confirm"
     means = f"sampler {of['sampler']}, scheduler {of['scheduler']}"
     return f"{of['file']}: study {of['name']}: {searched}, {trials}, {means}"

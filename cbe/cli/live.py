@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import rich.live
 from rich.console import Console
-from rich.text import Text
 
 from cbe.cli.console import err
 from cbe.cli.log import Log
 from cbe.cli.panel import panel
 from cbe.cli.stores import again
+from cbe.cli.talk import say
 
 if TYPE_CHECKING:
     from cbe.study.progress import Progress
@@ -44,7 +44,7 @@ class Live:
         self._view.stop()
         words = self._last_words(kind)
         if words:
-            self._console.print(Text(words), soft_wrap=True)
+            say(words, console=self._console)
 
     def _work(self) -> None:
         while not self._ended.wait(EVERY_S):
@@ -54,12 +54,12 @@ class Live:
         ledger = self._progress.ledger
         on = again("resume", ledger.recorder.folder)
         if kind is KeyboardInterrupt:
-            return f"Ended at once. What was recorded is kept, and the checkpoints. Go on with: {on}"
+            return f"Ended at once; what was recorded and the checkpoints are kept.\nGo on with: {on}"
         if kind is not None or ledger.broken or not ledger.halted:
             return ""  # an error says itself what to do
         if ledger.halted.startswith("budget."):
             on += f" --set {ledger.halted.split()[0]}=…"
-        return f"Stopped: {ledger.halted}. Every trial keeps its last checkpoint. Go on with: {on}"
+        return f"Stopped: {ledger.halted}; every trial keeps its last checkpoint.\nGo on with: {on}"
 
 
 class _View(Protocol):
@@ -80,11 +80,16 @@ class _Screen:
         self.update()
 
     def update(self) -> None:
-        self._live.update(panel(self._progress, self._console.height), refresh=True)
+        self._draw()
 
     def stop(self) -> None:
-        self.update()
+        self._draw(over=True)
         self._live.stop()
+
+    def _draw(self, over: bool = False) -> None:
+        # The ^C that a terminal echoes behind the last line must not break it and move all others.
+        width = self._console.width - len("^C^C")
+        self._live.update(panel(self._progress, width, self._console.height, over=over), refresh=True)
 
 
 class _Lines:
@@ -99,7 +104,7 @@ class _Lines:
 
     def update(self) -> None:
         for line in self._log.lines(self._progress.elapsed_s):
-            self._console.print(Text(line), soft_wrap=True)
+            say(line, console=self._console)
 
     def stop(self) -> None:
         self.update()

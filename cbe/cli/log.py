@@ -27,19 +27,19 @@ class Log:
 
     def lines(self, now_s: float) -> Iterator[str]:
         """The new lines, `now_s` after the start."""
+        ledger = self._progress.ledger
+        if ledger.halted != self._halted:
+            self._halted = ledger.halted
+            yield f"stopping: {clean(ledger.halted)}; running trials keep their last checkpoint"
         for row in self._progress.rows():
             before, state = self._states.get(row["trial"]), row["state"]
             self._states[row["trial"]] = state
             if state != before and state != "running":
                 yield self._ended(row)
-        ledger = self._progress.ledger
         if ledger.recorder.problem != self._problem:
             self._problem = ledger.recorder.problem
             if self._problem:
                 yield f"results cannot be written and are kept in memory: {clean(self._problem)}"
-        if ledger.halted != self._halted:
-            self._halted = ledger.halted
-            yield f"stopping: {clean(ledger.halted)}; running trials keep their last checkpoint"
         if now_s - self._told_s >= EVERY_S:
             self._told_s = now_s
             yield self._so_far()

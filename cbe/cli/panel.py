@@ -26,7 +26,7 @@ _OTHER_LINES = 20  # that the panel may have beside the running trials
 _CALLED = {"paper": "the paper's config", "base": "the base"}
 
 
-def panel(progress: Progress, height: int = 25) -> Panel:
+def panel(progress: Progress, width: int, height: int, *, over: bool = False) -> Panel:
     """All that is known; of many running trials only as many as fit into the height."""
     lines = Table.grid(padding=(0, 1))
     lines.add_column(style="dim")
@@ -35,11 +35,13 @@ def panel(progress: Progress, height: int = 25) -> Panel:
             lines.add_row(label, beside)
         if part is _stages:
             lines.add_row("trials", counts(progress.counts) or "none has started")
-            lines.add_row("", _running(progress, max(3, height - _OTHER_LINES)))
+            for beside in _running(progress, max(3, height - _OTHER_LINES)):
+                lines.add_row("", beside)
     heading = Text(clean(progress.study.question), "italic")
-    parts = [*([heading] if heading else []), lines, *_problem(progress), *_next(progress)]
+    advice = () if over else _next(progress)
+    parts = [*([heading] if heading else []), lines, *_problem(progress), *advice]
     title = Text(f"{progress.study.name} · {progress.stage}", "bold")
-    return Panel(Group(*parts), title=title, title_align="left", border_style="dim")
+    return Panel(Group(*parts), title=title, title_align="left", border_style="dim", width=width)
 
 
 def _stages(progress: Progress) -> Lines:
@@ -52,10 +54,11 @@ def _stages(progress: Progress) -> Lines:
             yield role, bar
 
 
-def _running(progress: Progress, most: int) -> RenderableType:
+def _running(progress: Progress, most: int) -> Iterator[RenderableType]:
     running, metric = progress.running, progress.study.objectives[0].metric
     if not running:
-        return Text(first_line(progress.said[-1]) if progress.said else "")
+        yield from (Text(first_line(line)) for line in progress.said[-1:])
+        return
     rows = Table.grid(padding=(0, 1))
     for each in running[:most]:
         bar = ProgressBar(each.steps, each.step, width=20)
@@ -63,7 +66,7 @@ def _running(progress: Progress, most: int) -> RenderableType:
         rows.add_row(each.trial, bar, f"{each.step:,}/{each.steps:,}", value)
     if len(running) > most:
         rows.add_row("…", f"and {len(running) - most} more")
-    return rows
+    yield rows
 
 
 def _best(progress: Progress) -> Lines:
@@ -114,7 +117,7 @@ def _next(progress: Progress) -> Iterator[Text]:
         yield Text(f"Stopping: {clean(progress.ledger.halted)}. Ctrl-C ends at once.", "yellow")
     elif progress.stage != "finished":
         resume = again("resume", progress.ledger.recorder.folder)
-        yield Text("Ctrl-C stops after the running reports and keeps all; twice ends at once.", "dim")
+        yield Text("Ctrl-C stops after the running reports, keeps all; twice ends at once.", "dim")
         yield Text(f"Go on with: {resume}", "dim")
 
 

@@ -34,13 +34,11 @@ def command(
 ) -> None:
     """Say what a study will take: time, steps, money."""
     study = read_config(StudyConfig, file, settings or ())
-    from cbe.cli.console import err
+    from cbe.cli.talk import say
     from cbe.study.plan import local_concurrency, measure, plan
 
     at_once = concurrent or local_concurrency(study)
-    if err.is_terminal:
-        err.print("Measuring a few steps …", style="dim")
-    found = plan(study, concurrent=at_once, probe=measure(study))
+    found = plan(study, concurrent=at_once, probe=measure(study, say=say))
     if as_json:
         print(json.dumps(found.to_plain(), indent=2))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,21 +66,20 @@ def resume(
 
 def _drive(study: StudyConfig, store: Store, address: str | None, as_json: bool) -> None:
     from cbe.cli.console import err
+    from cbe.cli.live import Live
+    from cbe.cli.talk import say
 
     if err.is_terminal:
-        err.print(f"{study.name}: starting Ray …", style="dim", highlight=False)
-    from cbe.cli.live import Live
-    from cbe.study.engine import run
+        say(f"{study.name}: starting Ray …", "dim")
+    from cbe.study.engine import run  # takes seconds
 
     halted = run(study, store, watch=Live, address=address).ledger.halted
     folder = store.study(study.name)
     if halted is None:
         _answer(study, folder, as_json)
         return
-    try:
+    with suppress(InputError):  # it may have stopped too early for an answer
         _answer(study, folder, as_json)
-    except InputError as error:  # it was stopped too early for an answer, which is no fault of the user's
-        err.print(str(error), markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(INTERRUPTED if halted == "interrupted" else HALTED)
 
 

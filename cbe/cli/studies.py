@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -34,13 +35,16 @@ def ls(
     if as_json:
         print(json.dumps([each.to_plain() for each in found], indent=2))
         return
-    from cbe.cli.console import err, out
+    from cbe.cli.console import out
+    from cbe.cli.talk import say
 
     if found:
         out.print(_list(found))
-    talk = [f"{each.study}: {clean(each.why)}" for each in found if each.state == "unreadable"]
-    for line in talk if found else [f"{place.uri}: holds no studies; begin one with `cbe run FILE`"]:
-        err.print(line, markup=False, highlight=False, soft_wrap=True)
+    else:
+        say(f"{place.uri}: holds no studies; begin one with `cbe run FILE`")
+    for each in found:
+        if each.state == "unreadable":
+            say(f"{each.study}: {each.why}")
 
 
 def show(name: Name, store: stores.Option = None, as_json: AsJson = False) -> None:
@@ -57,14 +61,13 @@ def show(name: Name, store: stores.Option = None, as_json: AsJson = False) -> No
 
 def stop(name: Name, store: stores.Option = None) -> None:
     """Ask a running study to stop; what it has done is kept."""
-    from cbe.cli.console import err
+    from cbe.cli.talk import say
     from cbe.study.control import ask_to_stop
     from cbe.study.start import load
 
     _, folder = load(stores.opened(store), name)
     ask_to_stop(folder)
-    said = f"{name} stops within seconds. Go on with: {stores.again('resume', folder)}"
-    err.print(said, markup=False, highlight=False, soft_wrap=True)
+    say(f"{name} stops within seconds.\nGo on with: {stores.again('resume', folder)}")
 
 
 def _list(found: Sequence[Overview]) -> Table:
@@ -89,16 +92,14 @@ def plain_table(left: Sequence[str], right: Sequence[str] = ()) -> Table:
 
 
 def _print_details(found: Details, resume: str, best: str) -> None:
-    from rich.text import Text
-
     from cbe.cli.console import out
+    from cbe.cli.talk import say as say_to
 
-    def say(text: str, style: str = "") -> None:
-        out.print(Text(clean(text), style))
-
+    say = partial(say_to, console=out)
     about = found.overview
     say(f"{about.study}: {about.state}" + (f" ({about.why})" if about.why else ""), "bold")
-    say(about.question, "italic")
+    if about.question:
+        say(about.question, "italic")
     so_far = counts(about.counts) or "no trial has started"
     say(f"search {_part(about.search)}, confirm {_part(about.confirm)}: {so_far}")
     if about.best is not None:

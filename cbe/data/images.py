@@ -25,10 +25,8 @@ class ImageSet:
 
     base: Images
     labels: Labels
-    rows: Rows | None = (
-        None  # which images; counted on from those of `base` into `second`; None: all of `base`
-    )
-    second: Images | None = None
+    rows: Rows | None = None  # None: all of `base`
+    second: Images | None = None  # its rows are counted on from those of `base`
 
     def __post_init__(self) -> None:
         for base in self.bases:
@@ -79,7 +77,7 @@ class ImageSet:
 
 
 def joined(first: ImageSet, second: ImageSet) -> ImageSet:
-    """The images of one set and then those of another; each may have one array."""
+    """The images of one set and then those of another, each of one array."""
     if first.second is not None or second.second is not None:
         raise ValueError("only sets of one array each can be joined")
     rows = [np.arange(len(each)) if each.rows is None else each.rows for each in (first, second)]

@@ -39,6 +39,7 @@ class WorldBatchNorm2d(nn.BatchNorm2d):
         self.train(replaced.training)
         self.group = group
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # the exchange cannot be traced
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
             return super().forward(x)
@@ -46,7 +47,7 @@ class WorldBatchNorm2d(nn.BatchNorm2d):
         count = x.numel() // x.shape[1] * self.group.size()
         with torch.no_grad():
             momentum = cast(float, self.momentum)
-            self.num_batches_tracked += 1
+            self.num_batches_tracked.add_(1)
             self.running_mean.lerp_(mean, momentum)
             self.running_var.lerp_(variance * (count / (count - 1)), momentum)  # unbiased, as torch's
         normalised: Tensor = _Normalise.apply(  # type: ignore[no-untyped-call]

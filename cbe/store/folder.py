@@ -39,7 +39,7 @@ class Store:
 
     @classmethod
     def open(cls, uri: str) -> Store:
-        """A store at a local path or s3://bucket/prefix; nothing is looked up or made."""
+        """A store at a local path or s3://bucket/prefix; nothing is made there."""
         return cls(Location.open(str(uri)))
 
     @property

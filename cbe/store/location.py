@@ -38,7 +38,7 @@ class Location:
 
     @classmethod
     def open(cls, uri: str) -> Location:
-        """Reads an address; nothing is looked up or made."""
+        """Reads an address; nothing is made there."""
         if "://" not in uri:
             return cls(fs.LocalFileSystem(), str(Path(uri).expanduser().resolve()))
         parts = urlsplit(uri)

@@ -148,9 +148,10 @@ class Recorder:
     def flush(self) -> None:
         """Writes what was noted; where that fails, `problem` says why and the rows wait for the next time."""
         with self._writing:
-            with self._noting:
-                queue, self._queue = self._queue, _Queue()
+            queue = _Queue()
             try:
+                with self._noting:
+                    queue, self._queue = self._queue, queue
                 self._failure = None
                 for table, rows in queue.tables().items():
                     self._append(table, rows)

@@ -26,8 +26,6 @@ FIGURES = (
     *("head_correlation", "head_disagreement", "variance_ensemble", "variance_heads"),
 )
 
-STATES = ("running", "completed", "stopped", "failed", "infeasible", "interrupted")
-
 TYPES = {
     "int64": pa.int64(),
     "float64": pa.float64(),
@@ -113,10 +111,12 @@ TRIALS = _table(
     "study revision",
     *_columns("string", "study trial"),
     ("revision", "int64"),
+    # role: search or confirm; preset: paper, base or null; state: running, completed, stopped, failed,
+    # infeasible or interrupted; params and config: JSON of the point sampled and of the whole config
     *_columns("string", "role preset state config_id params config"),
     *_columns("int64", "seed split_seed"),
-    ("split", "string"),
-    ("objective", "float64"),
+    ("split", "string"),  # digest
+    ("objective", "float64"),  # the first of
     ("values", "vector"),
     *_columns("int64", "step steps"),
     *_columns("float64", _ERRORS),

@@ -7,27 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-# Before Ray is imported, by whomever.
-os.environ.setdefault("RAY_AUTH_MODE", "token")
+import cbe.environment  # noqa: F401  before Ray
 
-_SETTINGS = {
-    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",  # 2 s delays every report of several workers by up to 4 s
-    "TUNE_FORCE_TRIAL_CLEANUP_S": "20",  # 600 s keep a stopped study waiting
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a failed trial reports its error, no metric
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",
-    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
-    "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # Tune's snapshots are for a restore that we never do
-    "RAY_AIR_NEW_OUTPUT": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-}
-for _name, _value in _SETTINGS.items():
-    os.environ.setdefault(_name, _value)
+# isort: split
+import ray
 
-import ray  # noqa: E402
-
-from cbe.errors import InputError  # noqa: E402
-from cbe.spec import StudyConfig  # noqa: E402
+from cbe.errors import InputError
+from cbe.spec import StudyConfig
 
 
 @dataclass(frozen=True)

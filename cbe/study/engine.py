@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from cbe.study import cluster  # first: it tells Ray how to behave
+import cbe.environment  # noqa: F401  before Ray
 
 # isort: split
 import ray
@@ -24,6 +24,7 @@ from cbe.spec import StudyConfig
 from cbe.ssl.world import World
 from cbe.store.folder import Store, StudyFolder
 from cbe.store.recorder import Recorder
+from cbe.study import cluster
 from cbe.study.agenda import Agenda
 from cbe.study.assignment import Assignment
 from cbe.study.control import Claim, stop_was_asked
@@ -100,7 +101,7 @@ def _tune(
             callbacks=[Listener(ledger)],
             stop=Halt(_Limits(study, folder, progress)),
             failure_config=tune.FailureConfig(max_failures=RETRIES),
-            checkpoint_config=tune.CheckpointConfig(num_to_keep=2),
+            checkpoint_config=tune.CheckpointConfig(num_to_keep=4),
             verbose=0,
         ),
     ).fit()

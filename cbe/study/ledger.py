@@ -87,7 +87,10 @@ class Ledger:
         """A trial's process has begun, for the first time or again."""
         self._started[assignment.trial] = time.monotonic()
         self._put(assignment.trial, state="running")
-        self.recorder.event("started", assignment.trial)
+        if assignment.resume:
+            self.recorder.event("resumed", assignment.trial, checkpoint=assignment.resume)
+        else:
+            self.recorder.event("started", assignment.trial)
 
     def exploited(self, assignment: Assignment, point: dict[str, Any]) -> None:
         """Population-based training goes on with another trial's weights and a point near that trial's.

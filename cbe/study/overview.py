@@ -76,7 +76,8 @@ def overviews(store: Store) -> Iterator[Overview]:
     for name in store.names():
         try:
             study, folder = load(store, name)
-            yield _overview(study, status(folder), _rows(folder))
+            last = status(folder)
+            yield _overview(study, last, _rows(folder, last))
         except InputError as error:
             nothing = dict.fromkeys(Overview.__dataclass_fields__)
             told: dict[str, Any] = {"study": name, "question": "", "state": "unreadable", "counts": {}}
@@ -86,14 +87,18 @@ def overviews(store: Store) -> Iterator[Overview]:
 def details(store: Store, name: str) -> Details:
     """One study with all its trials."""
     study, folder = load(store, name)
-    last, rows = status(folder), _rows(folder)
+    last = status(folder)
+    rows = _rows(folder, last)
     optuna = study.storage.optuna or str(journal(folder))
     return Details(_overview(study, last, rows), tuple(rows), last.plain, optuna)
 
 
-def _rows(folder: StudyFolder) -> list[Row]:
-    """The search's trials, then those of the confirmation."""
+def _rows(folder: StudyFolder, last: Status) -> list[Row]:
+    """The search's trials, then those of the confirmation; nothing runs where no driver does."""
     rows = folder.table("trials", _COLUMNS).to_pylist()
+    for row in rows:
+        if row["state"] == "running" and not last.alive:
+            row["state"] = "interrupted"
     return sorted(rows, key=lambda row: (row["role"] != "search", row["trial"]))
 
 

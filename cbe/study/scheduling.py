@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
+import cbe.environment  # noqa: F401  before Ray
+
+# isort: split
 from ray import tune
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import (
@@ -35,7 +38,9 @@ class Judge(TrialScheduler):  # type: ignore[misc]
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         if self._judges(trial):
-            self._inner.on_trial_add(tune_controller, trial)
+            # A population refuses searchers, which would go on sampling what it mutates. Ours do not: they
+            # give it its first members.
+            self._inner.on_trial_add(SimpleNamespace(search_alg=None), trial)
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         if self._judges(trial) and "error_class" not in result:

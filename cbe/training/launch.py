@@ -6,7 +6,6 @@ for what they do not use. The loop, its metrics and its checkpoints are the same
 
 from __future__ import annotations
 
-import os
 import tempfile
 import threading
 from collections.abc import Callable
@@ -14,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import cbe.environment  # noqa: F401  before Ray
+
+# isort: split
 import ray.train
 import ray.tune
 import torch.distributed as dist
@@ -100,8 +102,6 @@ class _Bridge(UserCallback):  # type: ignore[misc]
 
 
 def _spread(body: Body, workers: Workers, resume: str | None, failure: Failure) -> None:
-    # The default of 2 s delays every report by up to 4 s.
-    os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.1")
     queue = Queue(actor_options={"num_cpus": 0})
 
     def loop() -> None:

@@ -120,8 +120,12 @@ def test_of_rows_with_the_same_key_the_latest_counts(folder: StudyFolder) -> Non
     assert column(folder, "metrics", "step", "loss") == [(1, 1.0), (2, 0.5)]
     kinds = [{"trial": "a", "step": 1, "kind": kind, "matrix": [[1, 0], [0, 2]]} for kind in ("a", "b", "a")]
     folder.append("confusions", kinds)
-    assert column(folder, "confusions", "kind") == ["a", "b"]
     assert folder.table("confusions")["matrix"].to_pylist() == [[[1, 0], [0, 2]]] * 2
+    folder.append("confusions", [{"trial": "a", "step": 1, "kind": "a", "matrix": [[3.5]]}])
+    for _ in range(2):
+        matrices = {row["kind"]: row["matrix"] for row in folder.table("confusions").to_pylist()}
+        assert matrices == {"a": [[3.5]], "b": [[1, 0], [0, 2]]}
+        assert folder.compact("confusions") == 1
 
 
 def test_a_condition_sees_the_latest_revision_only(folder: StudyFolder) -> None:

@@ -55,6 +55,32 @@ def curve(folder: StudyFolder, trial: str, *figures: str) -> list[tuple[Any, ...
     return [tuple(row[name] for name in names) for row in table if row["trial"] == trial]
 
 
+def actors() -> list[Any]:
+    """Those that live on this test's cluster, whatever other Ray there is on the machine."""
+    import ray
+    from ray.util.state import list_actors
+
+    return [found for found in list_actors(address=ray.get_runtime_context().gcs_address) if found.state == "ALIVE"]
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of an empty store on a real S3 API."""
+    from moto.server import ThreadedMotoServer
+    from pyarrow.fs import FileSystem
+
+    keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_EC2_METADATA_DISABLED": "true"}
+    for name, value in keys.items():
+        monkeypatch.setenv(name, value)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    query = f"endpoint_override=127.0.0.1:{server.get_host_and_port()[1]}&scheme=http&region=us-east-1"
+    filesystem, path = FileSystem.from_uri(f"s3://cbe-studies?{query}&allow_bucket_creation=true")
+    filesystem.create_dir(path)
+    yield f"s3://cbe-studies/results?{query}"
+    server.stop()
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[None]:
     """Two cores of Ray, with the dashboard that several workers need."""

@@ -16,7 +16,7 @@ from cbe.errors import RunError
 from cbe.spec import StudyConfig
 from cbe.store.folder import StudyFolder
 from tests.study.bodies import bowl
-from tests.study.conftest import curve, rows, run, study
+from tests.study.conftest import actors, curve, rows, run, study
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("cluster")]
 
@@ -60,11 +60,20 @@ def test_early_stopping_is_told_as_what_it_is(finished: Finished) -> None:
         assert trial.value == pytest.approx(row["objective"])
 
 
+def test_optuna_dashboard_opens_the_study(finished: Finished) -> None:
+    from optuna_dashboard import wsgi
+    from werkzeug.test import Client
+
+    _, folder = finished
+    backend = optuna.storages.journal.JournalFileBackend(folder.path("optuna.journal"))
+    served = Client(wsgi(optuna.storages.JournalStorage(backend))).get("/api/studies").get_json()
+    assert [found["study_name"] for found in served["study_summaries"]] == ["small"]
+
+
 def test_nothing_is_left_running_after_a_study(finished: Finished) -> None:
     import ray
-    from ray.util.state import list_actors
 
-    assert [actor for actor in list_actors() if actor.state == "ALIVE"] == []
+    assert actors() == []
     groups = ray.util.placement_group_table().values()
     assert [group for group in groups if group["state"] != "REMOVED"] == []
     assert ray.available_resources()["CPU"] == 2

@@ -1,0 +1,176 @@
+"""The driver itself is killed, a node is lost, the store is a bucket: whole studies in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cbe.store.folder import Store, StudyFolder
+from tests.study.conftest import curve, rows, study
+
+pytestmark = pytest.mark.xdist_group("ray")
+
+CBE = [str(Path(sys.executable).with_name("cbe"))]
+
+
+def until(holds: Callable[[], bool], process: subprocess.Popen[Any], timeout_s: float = 120) -> None:
+    """Waits for something that a running process brings about."""
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert process.poll() is None, "the process ended before"
+        assert time.monotonic() < deadline, "it never came to hold"
+        threading.Event().wait(0.1)
+
+
+def states(folder: StudyFolder) -> list[str]:
+    return [row["state"] for row in rows(folder).values()] if folder.exists() else []
+
+
+def test_a_study_whose_driver_is_killed_is_resumed_without_loss_or_repeat(tmp_path: Path) -> None:
+    plain = study(
+        budget={"trials": 8},
+        confirm={"configs": 1, "runs": 1},
+        training={"steps": 120, "eval_every": 20},
+        scheduler={"name": "asha", "grace": 40, "reduction": 2},
+    ).to_plain()
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(plain))
+    store = tmp_path / "store"
+    folder = Store.open(str(store)).study("small")
+    driver = subprocess.Popen([*CBE, "run", str(tmp_path / "small.yaml"), "--store", str(store)])
+
+    def in_the_middle() -> bool:
+        running = [row for row in rows(folder).values() if row["state"] == "running"] if folder.exists() else []
+        ended = [state for state in states(folder) if state in ("completed", "stopped")]
+        return len(ended) >= 3 and any((row["step"] or 0) >= 40 for row in running)
+
+    until(in_the_middle, driver)
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    before = rows(folder)
+    kept = {name: row for name, row in before.items() if row["state"] in ("completed", "stopped")}
+    reached = {name: row["step"] for name, row in before.items() if row["state"] == "running" and row["step"]}
+
+    shown = subprocess.run([*CBE, "ls", "--store", str(store), "--json"], capture_output=True, text=True, check=True)
+    assert json.loads(shown.stdout)[0]["state"] == "interrupted"
+    subprocess.run([*CBE, "resume", "small", "--store", str(store)], check=True, timeout=240)
+
+    after = rows(folder)
+    assert {name: after[name] for name in kept} == kept
+    assert sum(row["role"] == "search" for row in after.values()) == 8
+    assert set(states(folder)) <= {"completed", "stopped"}
+    points = [row["params"] for row in after.values() if row["role"] == "search" and not row["preset"]]
+    assert len(set(points)) == len(points)
+    steps = folder.table("metrics", ["trial", "step"]).to_pylist()
+    assert len({(row["trial"], row["step"]) for row in steps}) == len(steps)
+    for name, row in after.items():
+        assert [step for step, *_ in curve(folder, name)] == list(range(20, row["step"] + 1, 20)), name
+    went_on = {event["trial"] for event in events(folder, "resumed")}
+    assert reached and went_on & reached.keys()
+
+
+def events(folder: StudyFolder, kind: str) -> list[dict[str, Any]]:
+    return [
+        {**row, "details": json.loads(row["details"])}
+        for row in folder.table("events").to_pylist()
+        if row["kind"] == kind
+    ]
+
+
+def test_ctrl_c_stops_in_order_and_stop_does_the_same_from_elsewhere(tmp_path: Path) -> None:
+    plain = study(budget={"trials": 4}, training={"steps": 4000, "eval_every": 10}, scheduler="none").to_plain()
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(plain))
+    store = tmp_path / "store"
+    folder = Store.open(str(store)).study("small")
+
+    def running() -> bool:
+        return any((row["step"] or 0) > 0 for row in rows(folder).values() if row["state"] == "running")
+
+    driver = subprocess.Popen([*CBE, "run", str(tmp_path / "small.yaml"), "--store", str(store)])
+    until(running, driver)
+    os.kill(driver.pid, signal.SIGINT)
+    assert driver.wait(60) == 130
+    assert set(states(folder)) == {"interrupted"}
+    first = {name: row["step"] for name, row in rows(folder).items()}
+
+    driver = subprocess.Popen([*CBE, "resume", "small", "--store", str(store)])
+    until(lambda: any((row["step"] or 0) > (first[name] or 0) for name, row in rows(folder).items()), driver)
+    again = subprocess.run([*CBE, "resume", "small", "--store", str(store)], capture_output=True, text=True)
+    assert again.returncode == 2 and "is running already" in again.stderr
+    subprocess.run([*CBE, "stop", "small", "--store", str(store)], check=True)
+    assert driver.wait(60) == 3
+    assert set(states(folder)) == {"interrupted"}
+
+
+NODES = """
+import json, os, signal, sys, threading
+import cbe.environment
+import ray
+from ray.cluster_utils import Cluster
+from cbe.store.folder import Store
+from cbe.study.engine import run
+from tests.study.conftest import rows, study
+
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+node = cluster.add_node(num_cpus=1)
+ray.init(cluster.address, log_to_driver=False, logging_level="ERROR")
+config = study(
+    budget={"trials": 4}, scheduler="none", resources={"concurrent": 2}, training={"steps": 80, "eval_every": 10}
+)
+
+class Losing:
+    def __init__(self, progress):
+        self._progress, self._over = progress, threading.Event()
+        self._thread = threading.Thread(target=self._lose)
+    def _lose(self):
+        while not self._over.wait(0.05):
+            running = [r for r in self._progress.rows() if r["state"] == "running" and (r.get("step") or 0) >= 20]
+            if len(running) == 2:
+                cluster.remove_node(node, allow_graceful=False)
+                print("lost", flush=True)
+                return
+    def __enter__(self): self._thread.start()
+    def __exit__(self, *error): self._over.set(); self._thread.join()
+
+run(config, Store.open(sys.argv[1]), watch=Losing)
+ray.shutdown()
+cluster.shutdown()
+"""
+
+
+def test_a_study_finishes_though_a_node_is_lost(tmp_path: Path) -> None:
+    made = subprocess.run(
+        [sys.executable, "-c", NODES, str(tmp_path)], capture_output=True, text=True, timeout=300, check=True
+    )
+    assert "lost" in made.stdout
+    folder = Store.open(str(tmp_path)).study("small")
+    found = rows(folder)
+    assert set(states(folder)) == {"completed"} and len(found) == 4
+    assert sum(row["retries"] for row in found.values()) >= 1
+    for name in found:
+        assert [step for step, *_ in curve(folder, name)] == list(range(10, 81, 10))
+
+
+def test_a_study_lives_in_a_bucket(tmp_path: Path, bucket: str) -> None:
+    plain = study(budget={"trials": 3}, confirm={"configs": 1, "runs": 1}).to_plain()
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(plain))
+    begin = [*CBE, "run", str(tmp_path / "small.yaml"), "--store", bucket]
+    subprocess.run(begin, check=True, timeout=240, cwd=tmp_path)
+    folder = Store.open(bucket).study("small")
+    found = rows(folder)
+    assert {row["state"] for row in found.values()} <= {"completed", "stopped"}
+    assert all(folder.read(row["checkpoint"]) for row in found.values())
+    more = [*CBE, "resume", "small", "--store", bucket, "--set", "budget.trials=4"]
+    subprocess.run(more, check=True, timeout=240, cwd=tmp_path)
+    assert {name: row for name, row in rows(folder).items() if name in found} == found
+    assert sum(row["role"] == "search" for row in rows(folder).values()) == 4

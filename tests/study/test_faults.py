@@ -1,0 +1,182 @@
+"""What is killed, and what is left of it: real processes, SIGKILL."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cbe.data import open_dataset
+from cbe.spec import StudyConfig, TrainConfig
+from cbe.ssl.world import World
+from cbe.study.assignment import Assignment
+from cbe.study.progress import Progress
+from cbe.study.trial import Shared, work
+from cbe.training.launch import Send
+from cbe.training.loop import train
+from tests.study.conftest import actors, curve, rows, run, study
+
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("cluster")]
+
+FIGURES = ("loss", "loss_unlabeled", "loss_lb", "validation_error", "sampling_rate")
+
+
+RAYS_OWN = {"_AutoscalingCoordinatorActor"}  # one a cluster, for all of Ray Train
+
+
+def until(holds: Callable[[], bool], timeout_s: float = 30) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to hold"
+        threading.Event().wait(0.1)
+
+
+def killing(actor: str, trial: str, step: int, killed: list[int]) -> Callable[[Progress], AbstractContextManager[None]]:
+    """Kills a process of an actor class once a trial has reported a step."""
+
+    @contextmanager
+    def watch(progress: Progress) -> Iterator[None]:
+        over = threading.Event()
+
+        def wait_and_kill() -> None:
+            while not over.wait(0.05):
+                row = progress.ledger.rows.get(trial)
+                if row is None or (row.get("step") or 0) < step:
+                    continue
+                victim = next(found.pid for found in actors() if found.class_name == actor)
+                os.kill(victim, signal.SIGKILL)
+                killed.append(victim)
+                return
+
+        thread = threading.Thread(target=wait_and_kill)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    return watch
+
+
+def unbroken(config: TrainConfig, *figures: str) -> list[tuple[Any, ...]]:
+    """The curve of the same config trained in this process, in one piece."""
+    curve = []
+    train(config, open_dataset(config.data), lambda m, _: curve.append((m["step"], *(m[f] for f in figures))))
+    return curve
+
+
+def one_trial(**sections: Any) -> StudyConfig:
+    return study(
+        budget={"trials": 1},
+        scheduler="none",
+        training={"steps": 60, "eval_every": 10},
+        **sections,
+    )
+
+
+def test_a_trial_whose_process_is_killed_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    killed: list[int] = []
+    config = one_trial()
+    _, folder = run(config, tmp_path, watch=killing("ImplicitFunc", "t0000", 20, killed))
+    row = rows(folder)["t0000"]
+    assert killed and row["state"] == "completed" and row["retries"] == 1
+    assert curve(folder, "t0000", *FIGURES) == unbroken(config.paper_config(0, 0), *FIGURES)
+    assert folder.table("metrics").num_rows == 6
+
+
+def test_two_workers_train_as_one_does_even_when_one_of_them_is_killed(tmp_path: Path) -> None:
+    killed: list[int] = []
+    config = one_trial(method="freematch", resources={"workers": 2})
+    _, folder = run(config, tmp_path, watch=killing("RayTrainWorker", "t0000", 20, killed))
+    row = rows(folder)["t0000"]
+    assert killed and row["state"] == "completed" and row["workers"] == 2
+    found = np.array(curve(folder, "t0000", *FIGURES, "loss_fairness"))
+    alone = np.array(unbroken(config.paper_config(0, 0), *FIGURES, "loss_fairness"))
+    assert found[:, 0].tolist() == [10, 20, 30, 40, 50, 60]
+    np.testing.assert_allclose(found[0], alone[0], rtol=1e-4, atol=1e-6)  # ten steps
+    np.testing.assert_allclose(found[:, 1:5], alone[:, 1:5], rtol=0.05, atol=0.02)  # float order, amplified
+
+
+def test_several_workers_are_stopped_without_a_trace(tmp_path: Path) -> None:
+    import ray
+
+    space = {"training.lr": [1e-6]}
+    config = study(
+        **{"resources": {"workers": 2}, "search": space, "budget": {"trials": 3}},
+        scheduler={"name": "asha", "grace": 10, "reduction": 2},
+    )
+    _, folder = run(config, tmp_path)
+    assert "stopped" in {row["state"] for row in rows(folder).values()}
+    until(lambda: {actor.class_name for actor in actors()} <= RAYS_OWN)
+    groups = ray.util.placement_group_table().values()
+    assert [group for group in groups if group["state"] != "REMOVED"] == []
+
+
+def starved(shared: Shared, assignment: Assignment, resume: str | None, send: Send, world: World) -> None:
+    """Trains with half a gigabyte to spare."""
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    with open("/proc/self/statm") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**29, limits[1]))
+    try:
+        work(shared, assignment, resume, send, world)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def test_a_trial_without_memory_fails_alone(tmp_path: Path) -> None:
+    config = study(search={"training.unlabeled_ratio": [2, 4000]}, sampler="grid", scheduler="none")
+    _, folder = run(config, tmp_path, body=starved)
+    found = {row["training_unlabeled_ratio"]: row for row in rows(folder).values()}
+    assert found[2]["state"] == "completed"
+    assert (found[4000]["state"], found[4000]["error_class"]) == ("failed", "OutOfMemory")
+
+
+def test_a_bad_image_ends_the_trials_that_need_it(tmp_path: Path) -> None:
+    for label in ("a", "b"):
+        for number in range(30):
+            path = tmp_path / "images" / "labeled" / label / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("L", (8, 8), number * 8 if label == "a" else 255 - number * 8).save(path)
+    data = {"source": "folder", "path": str(tmp_path / "images"), "root": str(tmp_path), "size": 8}
+    plain = study(search={"data.size": [8, 16]}, sampler="grid", scheduler="none").to_plain()
+    config = StudyConfig.model_validate({**plain, "data": {**data, "labels": 10, "validation": 10}, "budget": {}})
+    open_dataset(config.data)  # decoded and kept
+    bad = path.with_name("7.png")
+    before = bad.stat()
+    bad.write_bytes(b"x" * before.st_size)  # what was decoded is still good
+    os.utime(bad, ns=(before.st_atime_ns, before.st_mtime_ns))
+    _, folder = run(config, tmp_path / "store")
+    states = {(row["data_size"], row["state"], row["error_class"]) for row in rows(folder).values()}
+    assert states == {(8, "completed", None), (16, "failed", "DataError")}
+    assert "7.png" in next(row["error_text"] for row in rows(folder).values() if row["error_text"])
+
+
+def test_a_population_exploits_its_best_and_goes_on_where_that_was(tmp_path: Path) -> None:
+    space = {"training.lr": {"float": [1e-5, 0.1], "log": True}, "loss.weights.lb": {"float": [0.1, 3]}}
+    config = study(
+        search=space,
+        budget={"trials": 6},
+        scheduler={"name": "pbt", "grace": 10},
+        training={"steps": 60, "eval_every": 10},
+        resources={"concurrent": 2},
+    )
+    _, folder = run(config, tmp_path)
+    found, events = rows(folder), folder.table("events").to_pylist()
+    assert {row["state"] for row in found.values()} == {"completed"}
+    exploited = {event["trial"] for event in events if event["kind"] == "exploited"}
+    assert exploited and exploited.isdisjoint({"t0000", "t0001"})
+    for name in found:
+        steps = [step for step, *_ in curve(folder, name)]
+        assert steps == sorted(set(steps)) and steps[-1] == 60

@@ -1,0 +1,488 @@
+"""The commands of studies: on stores that are written here, and one study that is really run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import boto3
+import pytest
+import yaml
+from moto.server import ThreadedMotoServer
+from rich.console import Console
+
+import cbe.cli
+from cbe.cli import console
+from cbe.errors import ConfigError, InputError
+from cbe.spec import StudyConfig, TrainConfig, read_config
+from cbe.store.folder import Store, StudyFolder
+from cbe.study.control import STATUS, Claim, status
+from cbe.study.overview import details, overviews
+from cbe.study.start import amend, begin, load
+
+PLAIN: dict[str, Any] = {
+    "name": "heads",
+    "question": "Do [bold]more[/bold] heads help?",
+    "data": {"labels": 40, "validation": 200},
+    "model": {"name": "wrn-10-1", "bn_momentum": 0.05},
+    "training": {
+        **{"steps": 40, "eval_every": 20, "batch_size": 8, "unlabeled_ratio": 2},
+        **{"lr": 0.06, "ema": 0.9},
+    },
+    "scheduler": {"name": "asha", "grace": 20, "reduction": 2},
+    "search": {"ensemble.heads": {"int": [2, 8]}, "loss.weights.lb": {"float": [0.1, 10], "log": True}},
+    "budget": {"trials": 4},
+    "confirm": {"configs": 1, "runs": 2},
+}
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def words(self) -> str:
+        """What was printed without line breaks, which depend on the width."""
+        return " ".join(self.out.split())
+
+
+Cbe = Callable[..., Done]
+
+
+@pytest.fixture
+def cbe_(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Cbe]:
+    """The command, in this process and in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CBE_STORE", raising=False)
+    monkeypatch.setattr(console, "out", Console(width=80))
+
+    def call(*arguments: object) -> Done:
+        monkeypatch.setattr(sys, "argv", ["cbe", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cbe.cli.main()
+        code = ended.value.code
+        return Done(code if isinstance(code, int) else 0, *capsys.readouterr())
+
+    yield call
+
+
+def write(path: Path, **changes: Any) -> Path:
+    path.write_text(yaml.safe_dump(PLAIN | changes))
+    return path
+
+
+def config(**changes: Any) -> StudyConfig:
+    return StudyConfig.model_validate(PLAIN | changes)
+
+
+def row(trial: str, error: float | None, **columns: Any) -> dict[str, Any]:
+    """A trial that was trained to its end, or is whatever `columns` say."""
+    own: dict[str, Any] = {
+        "trial": trial,
+        "role": "confirm" if trial.startswith("c") else "search",
+        "state": "completed",
+        "config_id": "aaaaaaaaaaaa",
+        "params": '{"loss.weights.lb": 0.25, "ensemble.heads": 4}',
+        "config": json.dumps(read_config(TrainConfig, settings=["ensemble.heads=4"]).to_plain()),
+        "seed": 0,
+        "split_seed": 0,
+        "objective": error,
+        "last_test_error": None if error is None else error + 0.01,
+        "step": 40,
+        "steps": 40,
+        "wall_s": 12.0,
+        "updated": datetime(2026, 1, 2, 3, 4, tzinfo=UTC),
+    }
+    return own | columns
+
+
+def base(trial: str, error: float, **columns: Any) -> dict[str, Any]:
+    return row(trial, error, preset="base", config_id="bbbbbbbbbbbb", params="{}", **columns)
+
+
+ROWS = [
+    base("t0000", 0.5),
+    row("t0001", 0.25),
+    row("t0002", 0.8, state="stopped", step=20, config_id="cccccccccccc", params='{"ensemble.heads": 2}'),
+    row(
+        "t0003",
+        None,
+        state="failed",
+        step=20,
+        config_id="dddddddddddd",
+        params='{"ensemble.heads": 8}',
+        error_class="NonFiniteLoss",
+        error_text="loss [red]is[/red] not finite\x1b[2J\nat step 20",
+    ),
+    *(base(f"c000{n}", 0.5 + 0.01 * n, seed=1 + n, split_seed=1 + n) for n in range(2)),
+    *(row(f"c000{2 + n}", 0.3 + 0.02 * n, seed=1 + n, split_seed=1 + n) for n in range(2)),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> StudyFolder:
+    """A study that has finished, in the store `results`."""
+    store = Store.open(str(tmp_path / "results"))
+    begin(config(), store)
+    made = store.study("heads")
+    made.append("trials", ROWS)
+    made.write(STATUS, json.dumps({"state": "finished", "stage": "finished", "confirmations": 4}).encode())
+    return made
+
+
+# --- the study's file ---------------------------------------------------------------------------------------
+
+
+def test_a_study_begins_with_its_file_in_the_store_and_reads_back_as_it_was(tmp_path: Path) -> None:
+    store = Store.open(str(tmp_path))
+    asked = StudyConfig.model_validate({"name": "all-defaults", "question": "Größer?"})
+    begin(asked, store)
+    found, folder = load(store, "all-defaults")
+    assert found == asked and folder.exists()
+    assert "Größer?" in (tmp_path / "all-defaults/study.yaml").read_text("utf-8")
+
+
+def test_a_name_that_is_taken_by_the_same_study_is_to_be_resumed(folder: StudyFolder, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="exists already; go on with `cbe resume heads`"):
+        begin(config(storage="elsewhere"), Store.open(str(tmp_path / "results")))
+
+
+def test_a_name_that_is_taken_by_another_study_is_refused_with_every_difference(
+    folder: StudyFolder, tmp_path: Path
+) -> None:
+    store = Store.open(str(tmp_path / "results"))
+    before = folder.read("study.yaml")
+    with pytest.raises(ConfigError) as refused:
+        begin(config(budget={"trials": 9}, question=""), store)
+    assert "`cbe resume heads --file FILE`, or choose another name" in str(refused.value)
+    assert "budget.trials: stored is 4, now it is 9" in str(refused.value)
+    assert "question: stored is 'Do [bold]more[/bold] heads help?', now it is ''" in str(refused.value)
+    with pytest.raises(ConfigError) as refused:
+        begin(config(data={"labels": 80, "validation": 200}), store)
+    assert "data.labels: stored is 40, now it is 80" in str(refused.value)
+    assert "resume" not in str(refused.value)  # it would be refused there too
+    assert folder.read("study.yaml") == before
+
+
+def test_an_unknown_study_is_met_with_the_nearest_name(folder: StudyFolder, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no study haeds; did you mean heads"):
+        load(Store.open(str(tmp_path / "results")), "haeds")
+    with pytest.raises(InputError, match="holds no study heads; start one with `cbe run FILE`"):
+        load(Store.open(str(tmp_path / "nowhere")), "heads")
+
+
+def test_a_study_goes_on_unchanged_where_nothing_is_said(folder: StudyFolder) -> None:
+    assert amend(folder) == config()
+    assert status(folder).state == "finished"
+    assert not (Path(folder.uri) / "study.1.yaml").exists()
+
+
+def test_what_a_study_searches_and_spends_may_change_and_older_files_are_kept(
+    folder: StudyFolder, tmp_path: Path
+) -> None:
+    original = folder.read("study.yaml")
+    file = write(tmp_path / "edited.yaml", search={"ensemble.heads": [2, 4]}, seeds=[0, 1], sampler="random")
+    changed = amend(folder, file=file, settings=["budget.trials=9", "resources.cpus=2"])
+    assert (changed.budget.trials, changed.seeds, changed.sampler.name) == (9, (0, 1), "random")
+    assert load(Store.open(str(tmp_path / "results")), "heads")[0] == changed
+    assert folder.read("study.1.yaml") == original
+    assert amend(folder, settings=["budget.trials=12"]).trials == 12
+    assert folder.read("study.1.yaml") == original and folder.read("study.2.yaml") is not None
+
+
+def test_a_finished_study_that_was_changed_has_more_to_do(folder: StudyFolder) -> None:
+    amend(folder, settings=["budget.trials=9"])
+    assert status(folder).state == "halted"
+
+
+def test_what_its_trials_compute_may_not_change_and_all_of_it_is_named(
+    folder: StudyFolder, tmp_path: Path
+) -> None:
+    file = write(
+        tmp_path / "edited.yaml",
+        data={"labels": 80, "validation": 200},
+        objective="validation_loss",
+        method="uda",
+        budget={"trials": 9},
+    )
+    with pytest.raises(ConfigError) as refused:
+        amend(folder, file=file)
+    assert [fault.where for fault in refused.value.faults] == ["data.labels", "method.name", "objective"]
+    assert "the study was started with 40, now it is 80" in str(refused.value)
+    assert "begin a study of another name" in str(refused.value)
+    assert load(Store.open(str(tmp_path / "results")), "heads")[0] == config()
+
+
+def test_where_images_lie_and_trials_run_may_change(folder: StudyFolder) -> None:
+    assert amend(folder, settings=["data.root=/elsewhere", "training.device=cpu"]).data.root == "/elsewhere"
+
+
+def test_the_file_of_another_study_is_refused(folder: StudyFolder, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"other.yaml: is of study other, not heads"):
+        amend(folder, file=write(tmp_path / "other.yaml", name="other"))
+
+
+def test_the_file_of_a_running_study_is_not_changed(folder: StudyFolder) -> None:
+    before = folder.read("study.yaml")
+    with Claim(folder), pytest.raises(InputError, match="is running, and its file is not changed meanwhile"):
+        amend(folder, settings=["budget.trials=9"])
+    assert folder.read("study.yaml") == before
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    port = server.get_host_and_port()[1]
+    client = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{port}", region_name="us-east-1")
+    client.create_bucket(Bucket="studies")
+    client.close()
+    yield f"s3://studies/results?endpoint_override=127.0.0.1:{port}&scheme=http&region=us-east-1"
+    server.stop()
+
+
+def test_a_study_in_a_bucket_begins_changes_and_is_shown_alike(bucket: str, cbe_: Cbe) -> None:
+    store = Store.open(bucket)
+    begin(config(), store)
+    _, folder = load(store, "heads")
+    folder.append("trials", ROWS)
+    assert amend(folder, settings=["budget.trials=9"]).trials == 9
+    assert load(store, "heads")[0].trials == 9 and folder.read("study.1.yaml") is not None
+    shown = cbe_("show", "heads", "--store", bucket)
+    assert "search 4/9" in shown.words
+    assert f"Go on with: cbe resume heads --store '{bucket}'" in shown.out
+    assert "optuna-dashboard results/heads/optuna.journal" in shown.out
+
+
+# --- how studies stand --------------------------------------------------------------------------------------
+
+
+def test_the_overview_counts_what_has_ended_and_has_the_best_of_the_search(folder: StudyFolder) -> None:
+    (found,) = overviews(Store.open(str(Path(folder.uri).parent)))
+    assert found.search is not None and found.confirm is not None
+    assert (found.search.done, found.search.total) == (4, 4)
+    assert (found.confirm.done, found.confirm.total) == (4, 4)
+    assert (found.state, found.stage) == ("finished", "confirm")
+    assert (found.best, found.best_trial) == (0.25, "t0001")
+    assert found.counts == {"completed": 6, "stopped": 1, "failed": 1}
+
+
+def test_trials_of_a_driver_that_is_gone_do_not_run(folder: StudyFolder, tmp_path: Path) -> None:
+    folder.append("trials", [row("t0001", 0.3, state="running", step=20)])
+    gone = {"state": "running", "pid": 2**22 + 1, "host": os.uname().nodename}
+    folder.write(STATUS, json.dumps(gone).encode())
+    found = details(Store.open(str(tmp_path / "results")), "heads")
+    assert found.overview.state == "interrupted"
+    assert [row["state"] for row in found.trials if row["trial"] == "t0001"] == ["interrupted"]
+    with Claim(folder):
+        alive = details(Store.open(str(tmp_path / "results")), "heads")
+    assert [row["state"] for row in alive.trials if row["trial"] == "t0001"] == ["running"]
+
+
+def test_the_best_of_a_search_that_maximises_is_the_largest(tmp_path: Path) -> None:
+    store = Store.open(str(tmp_path))
+    objective = [{"metric": "validation_error", "direction": "maximize"}]
+    begin(config(objective=objective), store)
+    store.study("heads").append("trials", [row("t0000", 0.2), row("t0001", 0.6), row("t0002", float("nan"))])
+    (found,) = overviews(store)
+    assert found.best_trial == "t0001"
+
+
+def test_ls_lists_studies_and_one_that_cannot_be_read_hides_no_other(folder: StudyFolder, cbe_: Cbe) -> None:
+    Store.open("results").study("broken").write("study.yaml", b"name: broken\nmodel: vit\n")
+    done = cbe_("ls")
+    assert done.code == 0
+    assert "heads finished confirm 4/4 4/4 25.00 % 2026-01-0" in done.words
+    assert "broken unreadable" in done.words and "model" in done.err and "wrn-DEPTH-WIDTH" in done.err
+    assert max(map(len, done.out.splitlines())) <= 80
+    listed = {each["study"]: each for each in json.loads(cbe_("ls", "--json").out)}
+    assert listed["heads"]["search"] == {"done": 4, "total": 4} and listed["heads"]["best"] == 0.25
+    assert listed["heads"]["updated"] == "2026-01-02T03:04:00+00:00"
+    assert listed["broken"]["state"] == "unreadable"
+
+
+def test_an_empty_store_lists_nothing_and_says_how_to_begin(cbe_: Cbe) -> None:
+    done = cbe_("ls", "--store", "nowhere")
+    assert (done.code, done.out) == (0, "") and "begin one with `cbe run FILE`" in done.err
+    assert json.loads(cbe_("ls", "--store", "nowhere", "--json").out) == []
+
+
+def test_the_store_is_that_of_the_option_or_the_environment(
+    folder: StudyFolder, cbe_: Cbe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CBE_STORE", "nowhere")
+    assert cbe_("ls").out == ""
+    assert "heads" in cbe_("ls", "--store", "results").out
+
+
+def test_show_tells_trials_values_failures_and_the_samplers_history(folder: StudyFolder, cbe_: Cbe) -> None:
+    done = cbe_("show", "heads")
+    assert done.code == 0
+    assert done.out.startswith("heads: finished\nDo [bold]more[/bold] heads help?\n")
+    assert "search 4/4, confirm 4/4: 6 completed · 1 stopped · 1 failed" in done.words
+    assert "t0000 search, base completed 40/40 50.00 % 51.00 % 12 s" in done.words
+    assert "t0003 search failed 20/40 – – 12 s NonFiniteLoss" in done.words
+    assert "* not used for selection" in done.out
+    assert "t0001 c0002 c0003 heads 4, lb 0.25" in done.words and "t0002 heads 2" in done.words
+    assert "t0003: NonFiniteLoss: loss [red]is[/red] not finite [2J\nat step 20" in done.out
+    assert f"optuna-dashboard {folder.uri}/optuna.journal" in done.out
+    assert "\x1b" not in done.out
+    assert done.out.index("t0000") < done.out.index("c0000")
+
+
+def test_every_line_of_the_tables_survives_80_columns(folder: StudyFolder, cbe_: Cbe) -> None:
+    for command in (["show", "heads"], ["best", "heads", "-k", "5"]):
+        lines = cbe_(*command).out.splitlines()
+        rule = next(number for number, line in enumerate(lines) if line.startswith("──"))
+        assert max(map(len, lines[rule - 2 : rule + 9])) <= 80
+        assert all("…" not in line for line in lines)
+
+
+def test_show_for_a_program_has_every_trial(folder: StudyFolder, cbe_: Cbe) -> None:
+    found = json.loads(cbe_("show", "heads", "--json").out)
+    trials = {each["trial"]: each for each in found["trials"]}
+    assert len(trials) == 8 and found["optuna"].endswith("results/heads/optuna.journal")
+    assert trials["t0001"]["params"] == {"loss.weights.lb": 0.25, "ensemble.heads": 4}
+    assert trials["t0003"]["objective"] is None and trials["t0003"]["error_class"] == "NonFiniteLoss"
+
+
+def test_an_own_optuna_storage_is_the_one_shown(cbe_: Cbe) -> None:
+    begin(config(storage={"optuna": "sqlite:///history.db"}), Store.open("results"))
+    assert "optuna-dashboard sqlite:///history.db" in cbe_("show", "heads").out
+
+
+def test_a_study_that_is_running_can_be_asked_to_stop(folder: StudyFolder, cbe_: Cbe) -> None:
+    refused = cbe_("stop", "heads")
+    assert refused.code == 2 and "is not running; there is nothing to stop" in refused.err
+    with Claim(folder):
+        done = cbe_("stop", "heads")
+        assert folder.read("stop") is not None
+    assert (done.code, done.out) == (0, "") and "Go on with: cbe resume heads" in done.err
+
+
+# --- the answer ---------------------------------------------------------------------------------------------
+
+
+def test_best_says_its_sentence_then_the_table_then_the_searched_values(
+    folder: StudyFolder, cbe_: Cbe
+) -> None:
+    done = cbe_("best", "heads")
+    assert done.code == 0
+    assert done.out.startswith("aaaaaaaaaaaa has 31.0 % validation error (95 % ")
+    # ± of the mean of .30 and .32, and of the differences −.20 and −.19, by t with one degree of freedom
+    assert "1 aaaaaaaaaaaa 2 31.00 12.71 −19.50 ± 6.35 25.00 32.00" in done.words
+    assert "2 base 2 50.50 6.35 – 50.00 51.50" in done.words
+    assert "* not used for selection" in done.out
+    assert "loss.weights.lb: 0.25" in done.out and "ensemble.heads: 4" in done.out
+
+
+def test_best_for_a_program_and_as_a_training_file(folder: StudyFolder, cbe_: Cbe, tmp_path: Path) -> None:
+    answer = json.loads(cbe_("best", "heads", "--json").out)
+    assert answer["confirmed"] and answer["ranked"][0]["config_id"] == "aaaaaaaaaaaa"
+    (tmp_path / "best.yaml").write_text(cbe_("best", "heads", "--yaml").out)
+    assert read_config(TrainConfig, tmp_path / "best.yaml").heads == 4
+    both = cbe_("best", "heads", "--json", "--yaml")
+    assert both.code == 2 and "give one of the two" in both.err
+
+
+def test_several_objectives_have_a_front(cbe_: Cbe) -> None:
+    store = Store.open("results")
+    begin(config(objective=["validation_error", "macs"]), store)
+    cheap = row("t0001", 0.5, values=[0.5, 1e6], config_id="cccccccccccc")
+    dear = row("t0002", 0.2, values=[0.2, 2.5e6], config_id="dddddddddddd")
+    store.study("heads").append("trials", [base("t0000", 0.6, values=[0.6, 3e6]), cheap, dear])
+    words = cbe_("best", "heads").words
+    assert "No other config is better in every objective" in words
+    assert "dddddddddddd t0002 20.00 2,500,000" in words and "cccccccccccc t0001 50.00 1,000,000" in words
+    assert "t0000" not in words
+
+
+def test_a_study_without_an_answer_says_what_to_do(cbe_: Cbe) -> None:
+    begin(config(), Store.open("results"))
+    done = cbe_("best", "heads")
+    assert (done.code, done.out) == (2, "") and "cbe resume heads" in done.err
+
+
+def test_a_finished_study_answers_at_once_when_it_is_resumed(folder: StudyFolder, cbe_: Cbe) -> None:
+    at_an_address_that_is_not_there = cbe_("resume", "heads", "--address", "127.0.0.1:1", "--json")
+    assert at_an_address_that_is_not_there.code == 0
+    assert json.loads(at_an_address_that_is_not_there.out)["study"] == "heads"
+
+
+# --- what it takes ------------------------------------------------------------------------------------------
+
+
+def test_plan_tells_trials_rungs_steps_and_time(cbe_: Cbe, tmp_path: Path) -> None:
+    file = write(tmp_path / "heads.yaml", budget={"trials": 4, "usd": 1e-9}, resources={"usd_per_hour": 2})
+    done = cbe_("plan", file, "--concurrent", "2")
+    assert done.code == 0, done.err
+    assert "heads: 4 trials and 6 runs to confirm, 2 at once" in done.out
+    assert "20 4 40 2 to 4" in done.words
+    assert "steps 360 to 400" in done.words and "USD 0.0" in done.words
+    assert "budget.usd will be spent before the end: the study stops there" in done.words
+    assert " ms a step, " in done.out and " ms an evaluation, " in done.words
+    assert max(map(len, done.out.splitlines())) <= 80
+    plan = json.loads(cbe_("plan", file, "--json", "--concurrent", "1", "--set", "budget.trials=6").out)
+    assert (plan["trials"], plan["concurrent"]) == (6, 1)
+
+
+# --- one study, from its file to its answer -----------------------------------------------------------------
+
+
+def test_listing_showing_and_checking_load_neither_torch_nor_ray(folder: StudyFolder, tmp_path: Path) -> None:
+    file = write(tmp_path / "heads.yaml")
+    commands = [["ls"], ["show", "heads"], ["best", "heads"], ["check", str(file)]]
+    code = (
+        "import sys; from cbe.cli import app\n"
+        f"for each in {commands!r}: app(each, standalone_mode=False)\n"
+        "sys.exit(' '.join({'torch', 'ray', 'optuna'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_bad_input_starts_nothing(cbe_: Cbe, tmp_path: Path) -> None:
+    file = write(tmp_path / "bad.yaml", search={"ensemble.haeds": [2, 3]}, sampler="tpee")
+    for command in ("run", "plan"):
+        done = cbe_(command, file)
+        assert done.code == 2 and done.out == ""
+        assert "did you mean ensemble.heads?" in done.err and "did you mean tpe?" in done.err
+    assert cbe_("resume", "nothing").code == 2
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.xdist_group("ray")
+def test_a_study_runs_to_its_answer_and_is_not_begun_twice(tmp_path: Path) -> None:
+    quick = {"budget": {"trials": 3}, "confirm": {"configs": 1, "runs": 1}, "scheduler": "none"}
+    file = write(tmp_path / "heads.yaml", **quick, training=PLAIN["training"] | {"steps": 20})
+
+    def cbe(*arguments: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", "from cbe.cli import main; main()", *map(str, arguments)]
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "CBE_STORE": "stored"}
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
+
+    done = cbe("run", file, "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["study"] == "heads" and answer["confirmed"]
+    assert {each["preset"] for each in answer["ranked"]} >= {"paper", "base"}
+    ends = [line.split() for line in done.stderr.splitlines() if line[0] in "tc" and line[1:5].isdigit()]
+    assert sorted(f"{trial} {state}" for trial, state, *_ in ends) == [
+        *(f"c000{n} completed" for n in range(3)),
+        *(f"t000{n} completed" for n in range(3)),
+    ]
+    assert "Traceback" not in done.stderr
+    again = cbe("run", file)
+    assert again.returncode == 2 and "exists already; go on with `cbe resume heads`" in again.stderr
