@@ -2,10 +2,10 @@
 
     python -m benchmarks.studies [overhead] [driver] [search]
 
-`overhead`: a trial's start and the gap to the next, in the trial's own warm process and in a plain Ray Train
-worker group nested in Ray Tune. `driver`: a thousand trials of ten reports each through the engine, with all its
-recording, against bare Ray Tune with OptunaSearch and none. `search`: trial-seconds to the same validation
-error, ASHA + TPE against random search at full length.
+`overhead`: a trial's start and the gap to the next, in the trial's own warm process and in a plain Ray
+Train worker group nested in Ray Tune. `driver`: a thousand trials of ten reports each through the engine,
+with all its recording, against bare Ray Tune with OptunaSearch and none. `search`: trial-seconds to the same
+validation error, ASHA + TPE against random search at full length.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def engine(config: StudyConfig, **options: Any) -> tuple[StudyFolder, float]:
     return store.study(config.name), time.perf_counter() - start
 
 
-# --- overhead of a trial ---------------------------------------------------------------------------------------
+# --- overhead of a trial
 
 SHORT = {"steps": 2, "eval_every": 1, "batch_size": 8, "unlabeled_ratio": 2, "lr": 0.06}
 
@@ -75,15 +76,16 @@ def overhead(trials: int = 8, nested: int = 4) -> dict[str, Any]:
 
 
 def _direct(trials: int) -> dict[str, Any]:
-    config = study("overhead", training=SHORT, scheduler="none", budget={"trials": trials}, resources={"concurrent": 1})
+    config = study(
+        "overhead", training=SHORT, scheduler="none", budget={"trials": trials}, resources={"concurrent": 1}
+    )
     folder, _ = engine(config)
     rows = sorted(folder.table("trials").to_pylist(), key=lambda row: row["trial"])
     seen = folder.table("metrics", ["trial", "step", "time"]).sort_by("step").to_pylist()
     times = {row["trial"]: [m["time"] for m in seen if m["trial"] == row["trial"]] for row in rows}
     first = [(times[row["trial"]][0] - row["started"]).total_seconds() for row in rows]
     gaps = [
-        (after["started"] - times[before["trial"]][-1]).total_seconds()
-        for before, after in zip(rows, rows[1:], strict=False)
+        (after["started"] - times[before["trial"]][-1]).total_seconds() for before, after in pairwise(rows)
     ]
     return _told(first, gaps)
 
@@ -91,7 +93,9 @@ def _direct(trials: int) -> dict[str, Any]:
 def _told(first: list[float], gaps: list[float]) -> dict[str, Any]:
     return {
         "cold_first_s": first[0],
-        "first_s": statistics.median(first[1:]),  # decision to first report: one step and one evaluation included
+        "first_s": statistics.median(
+            first[1:]
+        ),  # decision to first report: one step and one evaluation included
         "gap_s": statistics.median(gaps),  # last report to the next trial's decision
         "n": len(first) - 1,
     }
@@ -122,7 +126,11 @@ def _nested(trials: int) -> dict[str, Any]:
 
     def loop() -> None:
         data = open_dataset(config.data)
-        train(config, data, lambda metrics, _: ray.train.report({"validation_error": metrics["validation_error"]}))
+        train(
+            config,
+            data,
+            lambda metrics, _: ray.train.report({"validation_error": metrics["validation_error"]}),
+        )
 
     def trial(point: dict[str, Any]) -> None:
         TorchTrainer(
@@ -143,9 +151,11 @@ def _nested(trials: int) -> dict[str, Any]:
     ).fit()
     ray.shutdown()
     decided = [(trial, at) for kind, trial, at in STAMPS if kind == "decided"]
-    reports = {trial: [at for kind, t, at in STAMPS if kind == "report" and t == trial] for trial, _ in decided}
+    reports = {
+        trial: [at for kind, t, at in STAMPS if kind == "report" and t == trial] for trial, _ in decided
+    }
     first = [reports[trial][0] - at for trial, at in decided]
-    gaps = [after - reports[trial][-1] for (trial, _), (_, after) in zip(decided, decided[1:], strict=False)]
+    gaps = [after - reports[trial][-1] for (trial, _), (_, after) in pairwise(decided)]
     return _told(first, gaps)
 
 
@@ -154,7 +164,7 @@ def _space(trial: optuna.Trial) -> None:
     trial.suggest_float("loss.weights.lv", 0.1, 10, log=True)
 
 
-# --- cost of the driver ----------------------------------------------------------------------------------------
+# --- cost of the driver
 
 SPACE = {name: {"float": [0.1, 10], "log": True} for name in ("loss.weights.lb", "loss.weights.lv")}
 REPORTS = 10
@@ -216,7 +226,7 @@ def _bare(trials: int) -> float:
     return time.perf_counter() - start
 
 
-# --- what early stopping saves ---------------------------------------------------------------------------------
+# --- what early stopping saves
 
 TRIALS, STEPS = 20, 240
 METHODS: dict[str, dict[str, Any]] = {
@@ -250,7 +260,11 @@ def _searched(name: str, seed: int) -> list[tuple[float, float]]:
         label_splits=[seed],
     )
     folder, _ = engine(config)
-    rows = folder.table("metrics", ["trial", "step", "time", "wall_s", "validation_error"]).sort_by("time").to_pylist()
+    rows = (
+        folder.table("metrics", ["trial", "step", "time", "wall_s", "validation_error"])
+        .sort_by("time")
+        .to_pylist()
+    )
     spent: dict[str, float] = {}
     curve = []
     for row in rows:
@@ -258,8 +272,6 @@ def _searched(name: str, seed: int) -> list[tuple[float, float]]:
         curve.append((sum(spent.values()), row["validation_error"]))
     return curve
 
-
-# ---------------------------------------------------------------------------------------------------------------
 
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {"overhead": overhead, "driver": driver, "search": search}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -11,7 +12,7 @@ from typing import BinaryIO
 def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Writes a file aside, makes it durable and renames it; whatever fails, the old one stays."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().int}")
     try:
         with aside.open("wb") as file:
             write(file)

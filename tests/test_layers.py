@@ -16,14 +16,18 @@ ROOT = Path(cbe.__file__).parent
 ALLOWED = {
     "errors": set(),
     "files": set(),
+    "environment": set(),
     "spec": {"errors"},
     "data": {"errors", "spec"},
     "nn": {"errors", "spec"},
     "ssl": {"errors", "spec"},
-    "training": {"errors", "files", "spec", "data", "nn", "ssl"},
+    "training": {"errors", "files", "environment", "spec", "data", "nn", "ssl"},
     "store": {"errors", "files", "spec"},
-    "cli": {"errors", "spec", "data", "nn", "ssl", "training", "store"},
+    "report": {"errors", "spec", "store"},
+    "study": {"errors", "files", "environment", "spec", "data", "nn", "ssl", "training", "store"},
+    "cli": {"errors", "spec", "data", "nn", "ssl", "training", "store", "report", "study"},
 }
+KNOW_RAY = ("study/", "training/launch.py", "service/jobs")
 
 
 def imported(path: Path) -> Iterator[str]:
@@ -45,7 +49,7 @@ def test_imports_point_one_way() -> None:
             other = rest.partition(".")[0]
             if top == "cbe" and other in ALLOWED and other not in ALLOWED[package] | {package}:
                 wrong.append(f"{path.relative_to(ROOT)} imports cbe.{other}")
-            if top == "ray":
+            if top == "ray" and not str(path.relative_to(ROOT)).startswith(KNOW_RAY):
                 wrong.append(f"{path.relative_to(ROOT)} imports ray")
     assert wrong == []
 

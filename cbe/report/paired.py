@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 
 # Of scipy.stats, the few functions needed here; it takes a second to load, and this a fraction of one.
-from scipy.special import stdtr, stdtrit  # type: ignore[import-untyped]
+from scipy.special import stdtr, stdtrit
 
 Pair = tuple[int, int]  # seed, label split
 Interval = tuple[float, float]

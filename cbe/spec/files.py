@@ -49,7 +49,7 @@ def read_config(
             lines[(name,)] = SETTING
     for setting in settings:
         key, sign, text = (part.strip() for part in setting.partition("="))
-        if not sign or not key:
+        if not sign or not all(key.split(".")):
             raise ConfigError(
                 [Fault(f"--set {setting}", "not of the form key=value", "as training.steps=200")]
             )

@@ -78,7 +78,7 @@ class Recorder:
         self._thread.start()
 
     @property
-    def rows(self) -> Mapping[str, Row]:
+    def rows(self) -> MappingProxyType[str, Row]:
         """The latest row of every trial; rows are replaced, never changed. Iterate over `rows.copy()`."""
         return MappingProxyType(self._rows)
 

@@ -1,8 +1,8 @@
 """What a study runs next.
 
-First what was interrupted, then the fixed trials (the paper's config and the base), the points of a grid, what
-the sampler suggests. Then the confirmation: of the fixed configs while the last trials of the search still
-run, of the best ones when all have ended.
+First what was interrupted, then the fixed trials (the paper's config and the base), the points of a grid,
+what the sampler suggests. Then the confirmation: of the fixed configs while the last trials of the search
+still run, of the best ones when all have ended.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ class Agenda:
     def _missing_grid(self) -> Iterator[Assignment]:
         if self._study.sampler.name != "grid":
             return
-        have = {(row["config_id"], row["seed"], row["split_seed"]) for row in self._ledger.in_role("search")}
-        have |= {self._identity(preset) for preset in self._presets}
+        done = ((row["config_id"], row["seed"], row["split_seed"]) for row in self._ledger.in_role("search"))
+        have = {*done, *(self._identity(preset) for preset in self._presets)}
         for point in grid(self._study):
             for pair in self._study.pairs:
                 assignment = Assignment("", "search", pair, point)
@@ -148,7 +148,7 @@ def names_of(letter: str, trials: Iterable[str]) -> Callable[[], str]:
 
 
 def _unfinished(folder: StudyFolder, ledger: Ledger) -> Iterator[Assignment]:
-    """Trials that ran when the study ended, each from its last checkpoint that the record has caught up with."""
+    """Trials that ran when the driver ended, each from its last checkpoint not ahead of the record."""
     told = ledger.sampling.trials()
     for name, row in ledger.rows.items():
         if row["state"] not in FINAL:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,13 +35,19 @@ def connected(study: StudyConfig, address: str | None) -> Iterator[None]:
     try:
         if address == "local":
             # Workers of one trial find each other through the dashboard's state; one alone needs none.
-            ray.init("local", include_dashboard=study.resources.workers > 1, log_to_driver=False, logging_level="ERROR")
+            ray.init(
+                "local",
+                include_dashboard=study.resources.workers > 1,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
         else:
-            ray.init(address, log_to_driver=False, logging_level="ERROR")
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(
-            f"no Ray cluster at {address} ({reason}); start one with `ray start --head`, or leave the address out"
+            f"no Ray cluster at {address} ({reason}); start one with `ray start --head`, "
+            "or leave the address out"
         ) from None
     try:
         yield
@@ -66,8 +73,10 @@ def room(study: StudyConfig) -> Room:
         fits = min(fits, have.get("GPU", 0) // (wanted.workers * gpus))
     if fits < 1 and wanted.concurrent is None:
         raise InputError(
-            f"resources: a trial wants {wanted.workers} × ({wanted.cpus:g} CPU, {gpus:g} GPU), the cluster has "
-            f"{have.get('CPU', 0):g} CPU and {have.get('GPU', 0):g} GPU; ask for less, or give `concurrent` for a "
-            "cluster that grows"
+            f"resources: a trial wants {wanted.workers} × ({wanted.cpus:g} CPU, {gpus:g} GPU), the cluster "
+            f"has {have.get('CPU', 0):g} CPU and {have.get('GPU', 0):g} GPU; ask for less, or give "
+            "`concurrent` for a cluster that grows"
         )
-    return Room(gpus, min(int(max(fits, 1)), wanted.concurrent or 10**6) if fits >= 1 else wanted.concurrent or 1)
+    return Room(
+        gpus, min(int(max(fits, 1)), wanted.concurrent or 10**6) if fits >= 1 else wanted.concurrent or 1
+    )

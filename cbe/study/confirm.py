@@ -1,4 +1,4 @@
-"""Running the best configs, the paper's and the base again, on seeds and label splits the search never saw."""
+"""The best configs, the paper's and the base once more, on seeds and label splits the search never saw."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 
 
 def winners(study: StudyConfig, rows: Iterable[Row]) -> list[Row]:
-    """One trial of each of the best configs that were trained to the end, the best first, presets left out."""
+    """A trial of each of the best configs that were trained to the end, the best first, without presets."""
     searched = [row for row in rows if row["role"] == "search" and row["state"] == "completed"]
     presets = {row["config_id"] for row in searched if row["preset"]}
     of_config: dict[str, list[Row]] = defaultdict(list)
@@ -43,9 +43,7 @@ def confirmations(study: StudyConfig, rows: Iterable[Row], configs: Iterable[Row
         for row in distinct.values()
         if (row["config_id"], *pair) not in done
     ]
-    return [
-        Assignment("", "confirm", pair, json.loads(row["params"]), row["preset"]) for row, pair in wanted
-    ]
+    return [Assignment("", "confirm", pair, json.loads(row["params"]), row["preset"]) for row, pair in wanted]
 
 
 def presets(rows: Iterable[Row]) -> list[Row]:

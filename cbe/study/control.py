@@ -76,8 +76,9 @@ class Claim:
         last = status(self._folder)
         if last.alive:
             raise InputError(
-                f"{self._folder.name}: is running already (process {last.plain['pid']} on {last.plain['host']}); "
-                f"watch it with `cbe show {self._folder.name}`, or stop it with `cbe stop {self._folder.name}`"
+                f"{self._folder.name}: is running already (process {last.plain['pid']} on "
+                f"{last.plain['host']}); watch it with `cbe show {self._folder.name}`, or stop it with "
+                f"`cbe stop {self._folder.name}`"
             )
         self._folder.delete(STOP)
         self._say(state="running")

@@ -25,7 +25,7 @@ class _StaysHere:
         return {}
 
 
-class Dispatch(_StaysHere, Searcher):  # type: ignore[misc]
+class Dispatch(_StaysHere, Searcher):
     """Hands out assignments."""
 
     def __init__(self, following: Callable[[], Next]) -> None:
@@ -51,7 +51,7 @@ class Dispatch(_StaysHere, Searcher):  # type: ignore[misc]
         """Nothing, likewise."""
 
 
-class Listener(_StaysHere, Callback):  # type: ignore[misc]
+class Listener(_StaysHere, Callback):
     """Tells the ledger what Tune saw."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -79,7 +79,7 @@ class Listener(_StaysHere, Callback):  # type: ignore[misc]
         self._ledger.failed(self._of(trial), type(cause).__name__, lines[0])
 
     def _of(self, trial: Trial) -> Assignment:
-        """The trial's assignment. Population-based training may have given it another's point, not its name."""
+        """The trial's assignment; population-based training may have given it another's point."""
         name = str(trial)
         known = self._known.setdefault(name, Assignment.from_plain(trial.config))
         if known.point != trial.config["point"]:
@@ -88,7 +88,7 @@ class Listener(_StaysHere, Callback):  # type: ignore[misc]
         return self._known[name]
 
 
-class Halt(_StaysHere, Stopper):  # type: ignore[misc]
+class Halt(_StaysHere, Stopper):
     """Stops everything when the study says so."""
 
     def __init__(self, halted: Callable[[], bool]) -> None:

@@ -77,7 +77,7 @@ def _tune(
     folder: StudyFolder,
     progress: Progress,
     room: cluster.Room,
-    shared: ray.ObjectRef,
+    shared: Any,
     body: Body,
 ) -> None:
     ledger, wanted, scratch = progress.ledger, study.resources, folder.path(".ray")

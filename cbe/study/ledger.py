@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow.compute as pc
@@ -44,7 +45,7 @@ class Ledger:
         self._provenance = provenance()
 
     @property
-    def rows(self) -> Mapping[str, Mapping[str, Any]]:
+    def rows(self) -> MappingProxyType[str, dict[str, Any]]:
         return self.recorder.rows
 
     def assign(self, assignment: Assignment) -> bool:
@@ -62,7 +63,9 @@ class Ledger:
         try:
             config = resolve(assignment.config(self.study))
         except ConfigError as error:
-            self._put(assignment.trial, state="infeasible", error_class="Infeasible", error_text=str(error), **known)
+            self._put(
+                assignment.trial, state="infeasible", error_class="Infeasible", error_text=str(error), **known
+            )
             if assignment.number is not None:
                 self.sampling.tell(assignment.number, "infeasible", None)
             return False

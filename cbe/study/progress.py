@@ -110,7 +110,8 @@ class Progress:
         still = max(0, self.study.trials - len([r for r in self.rows("search") if r["state"] in _ENDED]))
         confirm = self.confirm_total - len([r for r in self.rows("confirm") if r["state"] in _ENDED])
         low, high = (
-            step_s * (still * of_search + max(0, confirm) * steps) / self.concurrent for of_search in (usual, steps)
+            step_s * (still * of_search + max(0, confirm) * steps) / self.concurrent
+            for of_search in (usual, steps)
         )
         return low, high
 

@@ -32,6 +32,8 @@ from cbe.spec import StudyConfig
 from cbe.spec.search import Parameter, applicable, order
 from cbe.study.assignment import Assignment, Pair
 
+Rows = Mapping[str, Mapping[str, Any]]  # the store's trials by name
+
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 # What the store calls a trial's end, and what the sampler is told.
@@ -63,13 +65,16 @@ SAMPLERS: dict[str, Callable[[StudyConfig, int], BaseSampler]] = {
     "grid": lambda study, seed: optuna.samplers.RandomSampler(seed=seed),  # never asked: all points are given
     # Its place in the sequence is kept in the study, and the scrambling must stay as it was.
     "sobol": lambda study, seed: optuna.samplers.QMCSampler(
-        seed=study.sampler.seed, scramble=True, warn_asynchronous_seeding=False, warn_independent_sampling=False
+        seed=study.sampler.seed,
+        scramble=True,
+        warn_asynchronous_seeding=False,
+        warn_independent_sampling=False,
     ),
 }
 
 
 def sampler(study: StudyConfig, told: int) -> BaseSampler:
-    """The study's sampler; after so many trials, another seed: anew it would suggest the same points again."""
+    """The study's sampler; after so many trials with another seed, or it would suggest the same again."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
         return SAMPLERS[study.sampler.name](study, (study.sampler.seed + 1_000_003 * told) % 2**32)
@@ -78,7 +83,7 @@ def sampler(study: StudyConfig, told: int) -> BaseSampler:
 class Sampling:
     """Asks for points and tells what became of them."""
 
-    def __init__(self, study: StudyConfig, storage: BaseStorage, rows: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, study: StudyConfig, storage: BaseStorage, rows: Rows) -> None:
         """Opens the sampler's history; `rows` are the trials the store knows, by name."""
         self._config = study
         self._storage = storage
@@ -86,7 +91,7 @@ class Sampling:
         self._optuna = self._open(rows)
         self._running: dict[int, optuna.Trial] = {}
 
-    def _open(self, rows: Mapping[str, Mapping[str, Any]]) -> optuna.Study:
+    def _open(self, rows: Rows) -> optuna.Study:
         space = json.dumps({key: p.model_dump(mode="json") for key, p in self._config.search.items()})
         names = [name for name in optuna.get_all_study_names(self._storage) if self._is_ours(name)]
         generation = len(names)

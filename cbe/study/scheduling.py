@@ -26,11 +26,11 @@ from cbe.spec.search import Parameter
 Curves = Iterable[tuple[str, Iterable[tuple[int, float]]]]  # of each trial: its (step, objective) in order
 
 
-class Judge(TrialScheduler):  # type: ignore[misc]
+class Judge(TrialScheduler):
     """Lets a scheduler judge the trials of the search, and all others run to their end."""
 
     def __init__(self, inner: TrialScheduler, presets: bool) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._inner, self._presets = inner, presets
 
     def _judges(self, trial: Trial) -> bool:
@@ -40,7 +40,8 @@ class Judge(TrialScheduler):  # type: ignore[misc]
         if self._judges(trial):
             # A population refuses searchers, which would go on sampling what it mutates. Ours do not: they
             # give it its first members.
-            self._inner.on_trial_add(SimpleNamespace(search_alg=None), trial)
+            no_searcher: Any = SimpleNamespace(search_alg=None)
+            self._inner.on_trial_add(no_searcher, trial)
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         if self._judges(trial) and "error_class" not in result:
@@ -60,7 +61,9 @@ class Judge(TrialScheduler):  # type: ignore[misc]
             self._inner.on_trial_remove(tune_controller, trial)
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        waiting = (t for t in tune_controller.get_trials() if t.status == Trial.PENDING and not self._judges(t))
+        waiting = (
+            t for t in tune_controller.get_trials() if t.status == Trial.PENDING and not self._judges(t)
+        )
         return next(waiting, None) or self._inner.choose_trial_to_run(tune_controller)
 
     def debug_string(self) -> str:
@@ -75,10 +78,11 @@ def scheduler(study: StudyConfig, curves: Curves = ()) -> TrialScheduler:
     made = SCHEDULERS[study.scheduler.name](study)
     if isinstance(made, ASHAScheduler):  # the only one that compares with trials that are no longer running
         for name, curve in curves:
-            past = SimpleNamespace(trial_id=f"past-{name}")
-            made.on_trial_add(None, past)
+            past: Any = SimpleNamespace(trial_id=f"past-{name}")
+            nobody: Any = None
+            made.on_trial_add(nobody, past)
             for step, value in curve:
-                made.on_trial_result(None, past, {"step": step, study.objectives[0].metric: value})
+                made.on_trial_result(nobody, past, {"step": step, study.objectives[0].metric: value})
     # A population copies weights between its trials: the fixed configs are not of it.
     return Judge(made, presets=study.scheduler.name != "pbt")
 

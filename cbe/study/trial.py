@@ -83,7 +83,12 @@ def _about(config: TrainConfig, data: Dataset) -> Metrics:
     channels, size = data.labeled.shape[1:3]
     counted = cost(config, classes=len(data.classes), channels=channels, size=size)
     on = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    return {"parameters": counted.parameters, "macs": counted.macs, "device": on, "node": socket.gethostname()}
+    return {
+        "parameters": counted.parameters,
+        "macs": counted.macs,
+        "device": on,
+        "node": socket.gethostname(),
+    }
 
 
 class Checkpoints:
@@ -123,7 +128,9 @@ def newest(folder: StudyFolder, trial: str, not_after: int) -> str | None:
 
     What lies between is trained again, to the same numbers, so that the curve has neither gap nor repeat.
     """
-    steps = sorted(int(Path(name).stem) for name in folder.list(f"checkpoints/{trial}") if name.endswith(".pt"))
+    steps = sorted(
+        int(Path(name).stem) for name in folder.list(f"checkpoints/{trial}") if name.endswith(".pt")
+    )
     usable = [step for step in steps if step <= not_after]
     return f"checkpoints/{trial}/{usable[-1]:09d}.pt" if usable else None
 

@@ -88,7 +88,7 @@ def _pointed(checkpoint: Checkpoint | None) -> str | None:
         return (Path(folder) / _POINTER).read_text()
 
 
-class _Bridge(UserCallback):  # type: ignore[misc]
+class _Bridge(UserCallback):
     """Brings what the workers report from Train's controller to the trial's process.
 
     Ray's own callback drops the checkpoint, without which Tune can neither pause nor exploit a trial.
@@ -124,7 +124,7 @@ def _spread(body: Body, workers: Workers, resume: str | None, failure: Failure) 
         run_config=RunConfig(
             name=workers.name,
             storage_path=workers.storage,
-            callbacks=[_Bridge(queue)],
+            callbacks=[_Bridge(queue)],  # type: ignore[list-item]  # its annotation is of Train V1
             failure_config=FailureConfig(max_failures=workers.retries),
         ),
     )

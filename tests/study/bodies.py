@@ -16,4 +16,7 @@ def bowl(shared: Shared, assignment: Assignment, resume: str | None, send: Send,
     training = shared.study.training
     off = abs(float(point["loss.weights.lb"]) - 1) + 1 / float(point["ensemble.private_channels"])
     for step in range(training.evaluation_interval, training.steps + 1, training.evaluation_interval):
-        send({"step": step, "validation_error": off + 1 / step, "macs": round(1000 * off), "trial_s": 0.1}, None)
+        send(
+            {"step": step, "validation_error": off + 1 / step, "macs": round(1000 * off), "trial_s": 0.1},
+            None,
+        )

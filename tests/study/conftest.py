@@ -60,7 +60,11 @@ def actors() -> list[Any]:
     import ray
     from ray.util.state import list_actors
 
-    return [found for found in list_actors(address=ray.get_runtime_context().gcs_address) if found.state == "ALIVE"]
+    return [
+        found
+        for found in list_actors(address=ray.get_runtime_context().gcs_address)
+        if found.state == "ALIVE"
+    ]
 
 
 @pytest.fixture
@@ -69,7 +73,11 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     from moto.server import ThreadedMotoServer
     from pyarrow.fs import FileSystem
 
-    keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_EC2_METADATA_DISABLED": "true"}
+    keys = {
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
     for name, value in keys.items():
         monkeypatch.setenv(name, value)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)

@@ -1,4 +1,4 @@
-"""The driver itself is killed, a node is lost, the store is a bucket: whole studies in processes of their own."""
+"""The driver is killed, a node is lost, the store is a bucket: whole studies in processes of their own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def until(holds: Callable[[], bool], process: subprocess.Popen[Any], timeout_s: 
 
 
 def states(folder: StudyFolder) -> list[str]:
-    return [row["state"] for row in rows(folder).values()] if folder.exists() else []
+    return [row["state"] for row in rows(folder).values()]
 
 
 def test_a_study_whose_driver_is_killed_is_resumed_without_loss_or_repeat(tmp_path: Path) -> None:
@@ -50,7 +50,9 @@ def test_a_study_whose_driver_is_killed_is_resumed_without_loss_or_repeat(tmp_pa
     driver = subprocess.Popen([*CBE, "run", str(tmp_path / "small.yaml"), "--store", str(store)])
 
     def in_the_middle() -> bool:
-        running = [row for row in rows(folder).values() if row["state"] == "running"] if folder.exists() else []
+        running = (
+            [row for row in rows(folder).values() if row["state"] == "running"] if folder.exists() else []
+        )
         ended = [state for state in states(folder) if state in ("completed", "stopped")]
         return len(ended) >= 3 and any((row["step"] or 0) >= 40 for row in running)
 
@@ -61,7 +63,9 @@ def test_a_study_whose_driver_is_killed_is_resumed_without_loss_or_repeat(tmp_pa
     kept = {name: row for name, row in before.items() if row["state"] in ("completed", "stopped")}
     reached = {name: row["step"] for name, row in before.items() if row["state"] == "running" and row["step"]}
 
-    shown = subprocess.run([*CBE, "ls", "--store", str(store), "--json"], capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        [*CBE, "ls", "--store", str(store), "--json"], capture_output=True, text=True, check=True
+    )
     assert json.loads(shown.stdout)[0]["state"] == "interrupted"
     subprocess.run([*CBE, "resume", "small", "--store", str(store)], check=True, timeout=240)
 
@@ -88,7 +92,9 @@ def events(folder: StudyFolder, kind: str) -> list[dict[str, Any]]:
 
 
 def test_ctrl_c_stops_in_order_and_stop_does_the_same_from_elsewhere(tmp_path: Path) -> None:
-    plain = study(budget={"trials": 4}, training={"steps": 4000, "eval_every": 10}, scheduler="none").to_plain()
+    plain = study(
+        budget={"trials": 4}, training={"steps": 4000, "eval_every": 10}, scheduler="none"
+    ).to_plain()
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(plain))
     store = tmp_path / "store"
     folder = Store.open(str(store)).study("small")
@@ -125,7 +131,10 @@ cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_
 node = cluster.add_node(num_cpus=1)
 ray.init(cluster.address, log_to_driver=False, logging_level="ERROR")
 config = study(
-    budget={"trials": 4}, scheduler="none", resources={"concurrent": 2}, training={"steps": 80, "eval_every": 10}
+    budget={"trials": 4},
+    scheduler="none",
+    resources={"concurrent": 2},
+    training={"steps": 80, "eval_every": 10},
 )
 
 class Losing:
@@ -134,8 +143,8 @@ class Losing:
         self._thread = threading.Thread(target=self._lose)
     def _lose(self):
         while not self._over.wait(0.05):
-            running = [r for r in self._progress.rows() if r["state"] == "running" and (r.get("step") or 0) >= 20]
-            if len(running) == 2:
+            running = [row for row in self._progress.rows() if row["state"] == "running"]
+            if sum((row.get("step") or 0) >= 20 for row in running) == 2:
                 cluster.remove_node(node, allow_graceful=False)
                 print("lost", flush=True)
                 return

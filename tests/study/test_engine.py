@@ -22,7 +22,9 @@ pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("cluster")
 
 
 @pytest.fixture(scope="module")
-def finished(cluster: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[StudyConfig, StudyFolder]]:
+def finished(
+    cluster: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[StudyConfig, StudyFolder]]:
     """A whole study of real trainings, confirmation included."""
     config = study(budget={"trials": 8}, confirm={"configs": 1, "runs": 2})
     yield config, run(config, tmp_path_factory.mktemp("finished"))[1]
@@ -79,7 +81,9 @@ def test_nothing_is_left_running_after_a_study(finished: Finished) -> None:
     assert ray.available_resources()["CPU"] == 2
 
 
-def test_parameters_that_do_not_apply_are_absent_for_the_sampler_and_null_in_the_store(finished: Finished) -> None:
+def test_parameters_that_do_not_apply_are_absent_for_the_sampler_and_null_in_the_store(
+    finished: Finished,
+) -> None:
     _, folder = finished
     found, told = rows(folder), sampled(folder)
     assert "t0001" not in told  # the base lies outside this space
@@ -92,7 +96,7 @@ def test_parameters_that_do_not_apply_are_absent_for_the_sampler_and_null_in_the
 
 
 def test_every_report_is_stored_once_with_its_confusions(finished: Finished) -> None:
-    config, folder = finished
+    _, folder = finished
     for name, row in rows(folder).items():
         steps = [step for step, _, _ in curve(folder, name)]
         assert steps == list(range(10, row["step"] + 1, 10)), name
@@ -102,18 +106,27 @@ def test_every_report_is_stored_once_with_its_confusions(finished: Finished) -> 
     confusions = folder.table("confusions").to_pylist()
     assert all(sum(map(sum, row["matrix"])) == 200 for row in confusions if row["kind"] == "validation")
     about = next(iter(rows(folder).values()))
-    assert about["parameters"] > 50_000 and about["macs"] > 100_000 and about["split"] and about["device"] == "cpu"
+    assert (
+        about["parameters"] > 50_000
+        and about["macs"] > 100_000
+        and about["split"]
+        and about["device"] == "cpu"
+    )
     assert json.loads(about["versions"])["ray"] == "2.60.0"
 
 
 def test_the_confirmation_has_seeds_and_splits_that_the_search_never_saw(finished: Finished) -> None:
-    config, folder = finished
+    _, folder = finished
     found = list(rows(folder).values())
     searched, confirmed = ([row for row in found if row["role"] == role] for role in ("search", "confirm"))
     for key in ("seed", "split_seed", "split"):
         assert {row[key] for row in searched}.isdisjoint(row[key] for row in confirmed)
     runs = Counter((row["config_id"], row["preset"]) for row in confirmed)
-    assert set(runs.values()) == {2} and Counter(preset for _, preset in runs) == {None: 1, "paper": 1, "base": 1}
+    assert set(runs.values()) == {2} and Counter(preset for _, preset in runs) == {
+        None: 1,
+        "paper": 1,
+        "base": 1,
+    }
     ended = [row for row in searched if row["state"] == "completed" and not row["preset"]]
     best = min(ended, key=lambda row: (row["objective"], row["trial"]))
     assert (best["config_id"], None) in runs
@@ -192,7 +205,9 @@ def test_a_loss_that_is_not_finite_ends_one_trial(tmp_path: Path) -> None:
 
 def test_the_same_error_three_times_in_a_row_stops_the_study(tmp_path: Path) -> None:
     config = study(training={"lr": 1e18}, budget={"trials": 12}, resources={"concurrent": 1})
-    with pytest.raises(RunError, match="small: 3 trials in a row ended with NonFiniteLoss: loss is not finite"):
+    with pytest.raises(
+        RunError, match="small: 3 trials in a row ended with NonFiniteLoss: loss is not finite"
+    ):
         run(config, tmp_path)
 
 

@@ -41,7 +41,9 @@ def until(holds: Callable[[], bool], timeout_s: float = 30) -> None:
         threading.Event().wait(0.1)
 
 
-def killing(actor: str, trial: str, step: int, killed: list[int]) -> Callable[[Progress], AbstractContextManager[None]]:
+def killing(
+    actor: str, trial: str, step: int, killed: list[int]
+) -> Callable[[Progress], AbstractContextManager[None]]:
     """Kills a process of an actor class once a trial has reported a step."""
 
     @contextmanager
@@ -151,7 +153,9 @@ def test_a_bad_image_ends_the_trials_that_need_it(tmp_path: Path) -> None:
             Image.new("L", (8, 8), number * 8 if label == "a" else 255 - number * 8).save(path)
     data = {"source": "folder", "path": str(tmp_path / "images"), "root": str(tmp_path), "size": 8}
     plain = study(search={"data.size": [8, 16]}, sampler="grid", scheduler="none").to_plain()
-    config = StudyConfig.model_validate({**plain, "data": {**data, "labels": 10, "validation": 10}, "budget": {}})
+    config = StudyConfig.model_validate(
+        {**plain, "data": {**data, "labels": 10, "validation": 10}, "budget": {}}
+    )
     open_dataset(config.data)  # decoded and kept
     bad = path.with_name("7.png")
     before = bad.stat()

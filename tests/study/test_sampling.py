@@ -1,4 +1,4 @@
-"""The sampler's side alone: every sampler asks and is told, and says the truth to whoever opens its storage."""
+"""The sampler's side alone: every sampler asks, is told, and says the truth to who opens its storage."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def drive(sampling: Sampling, names: range, **values: float) -> list[dict[str, A
 
 
 @pytest.mark.parametrize("name", [name for name in SAMPLERS if name != "grid"])
-def test_every_sampler_suggests_points_of_the_space_and_goes_on_after_a_restart(name: str, tmp_path: Path) -> None:
+def test_every_sampler_suggests_points_of_the_space_and_goes_on_after_a_restart(
+    name: str, tmp_path: Path
+) -> None:
     first = drive(opened(tmp_path, sampler=name), range(12))
     again = drive(opened(tmp_path, sampler=name), range(12, 24))
     values = [tuple(point.items()) for point in first + again]
