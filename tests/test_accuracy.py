@@ -14,7 +14,7 @@ from cbe.data import open_dataset
 from cbe.spec import TrainConfig, read_config
 from cbe.training.loop import train
 
-QUICKSTART = Path(__file__).parents[1] / "studies/quickstart.yaml"
+DIGITS = Path(__file__).parents[1] / "studies/train-digits.yaml"
 SEEDS = (0, 1, 2)
 
 
@@ -27,7 +27,7 @@ def test_error(method: str, ensemble: str, seed: int) -> float:
         f"data.split_seed={seed}",
         "training.eval_every=800",
     ]
-    config = read_config(TrainConfig, QUICKSTART, settings)
+    config = read_config(TrainConfig, DIGITS, settings)
     summary = train(config, open_dataset(config.data), lambda metrics, snapshot: None)
     assert summary.last.test_error is not None
     return summary.last.test_error

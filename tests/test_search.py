@@ -13,6 +13,7 @@ from cbe.errors import ConfigError
 from cbe.spec import Parameter, StudyConfig, TrainConfig
 from cbe.spec.files import Faults
 from cbe.spec.registry import ENSEMBLES, METHODS, load
+from cbe.spec.rules import MOST_CORNERS
 from cbe.spec.search import (
     FIXED,
     KEYS,
@@ -207,6 +208,7 @@ def test_the_default_search_is_as_wide_as_the_network() -> None:
     assert {(weight.float_, weight.log) for weight in weights} == {((0.1, 10), True)}
     assert default["loss.target"].choice == ("soft", "hard")
     assert default["loss.lb_correlation"].choice == ("abs", "square", "signed")
+    assert default_search(TrainConfig.model_validate({"ensemble": {"heads": 1}})) == default
     single = default_search(TrainConfig.model_validate({"ensemble": "single", "method": "freematch"}))
     assert set(single) == {"loss.weights.labeled", "loss.weights.unlabeled", "loss.weights.lv"}
 
@@ -260,6 +262,18 @@ def test_a_search_of_which_some_points_cannot_be_built_is_allowed_and_those_are_
         made.train_config({"ensemble.private_channels": 64}, 0, 0)
     # Each of the two fails with one network, and goes with the other.
     study(search={"ensemble.private_channels": [100, 64], "model.name": ["wrn-10-1", "wrn-28-2"]})
+
+
+def test_the_one_network_that_fits_is_found_among_many_other_dimensions() -> None:
+    reals = [key for key in KEYS if key.startswith(("training.", "loss.weights.")) and key in MUTABLE]
+    reals += ["method.ramp", "method.momentum", "model.leak", "model.bn_momentum", "model.bn_epsilon"]
+    search: dict[str, Any] = {"model.name": ["wrn-10-1", "wrn-28-2"], "ensemble.private_channels": [64, 100]}
+    search |= {key: [0.1, 0.2] for key in [*reals, "loss.agreement"]}
+    assert 2 ** len(search) > MOST_CORNERS
+    assert study(search=search).search.keys() == search.keys()
+    del search["model.name"]
+    with pytest.raises(ValueError, match="no point of the search can be built"):
+        study(model="wrn-10-1", search=search)
 
 
 def test_a_point_with_a_key_that_does_not_exist_is_refused() -> None:

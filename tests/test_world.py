@@ -110,8 +110,9 @@ def test_two_workers_take_the_steps_of_one_with_the_same_batch(tmp_path: Path) -
         one, two = follow(wanted, World()), first[name]
         assert_same(two, second[name], name)  # thresholds, weights, buffers, figures: to the bit
         for step, (alone, together) in enumerate(zip(one["rows"], two["rows"], strict=True)):
-            # What remains is the order in which floats are summed, and what ten steps make of it.
-            rtol = 1e-5 if step < 3 else 1e-3
+            # What remains is the order in which floats are summed, and what ten steps make of it: 1e-7 in the
+            # first, 2e-5 in the last. A confidence this near to its threshold would fall on another side.
+            rtol = 1e-5 if step < 2 else 1e-3
             wrong += [f"{name}, step {step}, {why}" for why in deviations(alone, together, rtol, rtol / 100)]
         for kept in ("network", "ema", "policy", "past"):
             alone, together = one["end"][kept], two["end"][kept]
@@ -174,7 +175,7 @@ def test_workers_report_alike_checkpoint_for_any_number_and_end_together(tmp_pat
     assert first["nan"] == second["nan"] and first["nan"].startswith("NonFiniteLoss")
     assert first["failed"] == "Broken: no space left"
     # The other does not wait for one that is gone.
-    assert "Connection closed by peer" in second["failed"] and "imed out" not in second["failed"]
+    assert second["failed"].startswith("RuntimeError") and "imed out" not in second["failed"]
 
 
 def normalise(world: World) -> dict[str, Tensor]:

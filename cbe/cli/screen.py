@@ -59,7 +59,7 @@ class Screen:
     def describe(self, data: Dataset) -> None:
         if not err.is_terminal:  # there it stands above the bar
             self.say(self._title)
-        channels, height, width = data.labeled.images.shape[1:]
+        channels, height, width = data.labeled.shape[1:]
         test = f"{len(data.test.labels):,} test" if data.test else "no test set"
         self.say(
             f"{data.name}: {len(data.labeled.labels):,} labeled, {len(data.unlabeled.labels):,} unlabeled, "

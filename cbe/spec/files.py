@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -252,14 +251,10 @@ def _keys(kind: Any, place: Place) -> list[str]:
             return list(fields)
         return _keys(fields[str(place[0])].annotation, place[1:]) if place[0] in fields else []
     origin, inner = get_origin(kind), get_args(kind)
-    if origin is dict:
-        return _keys(inner[1], place[1:])
-    if origin in (tuple, list):
-        return _keys(inner[0], place[1:] if place and isinstance(place[0], int) else place)
     if origin is Annotated:
         return _keys(inner[0], place)
-    if origin in (Union, UnionType):
-        return next((keys for each in inner if (keys := _keys(each, place))), [])
+    if origin is tuple:
+        return _keys(inner[0], place[1:] if place and isinstance(place[0], int) else place)
     return []
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
@@ -151,7 +150,9 @@ def impossible(
         return ends + [value for value in asked if value not in ends]
 
     never, problem, built = set(search), "", False
-    for point in islice(walk(search, base, corners), MOST_CORNERS):
+    for count, point in enumerate(walk(search, base, corners)):
+        if count == MOST_CORNERS:  # not seen is not impossible
+            return
         never -= point.keys()
         if not built:
             try:

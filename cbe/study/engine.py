@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import cbe.environment  # noqa: F401  before Ray
@@ -33,6 +32,7 @@ from cbe.study.ledger import FINAL, Ledger
 from cbe.study.progress import Progress, Watch
 from cbe.study.sampling import Sampling, open_storage
 from cbe.study.scheduling import scheduler
+from cbe.study.start import journal
 from cbe.study.trial import Shared, failure, is_worth_a_retry, work
 from cbe.training.launch import Send, Workers, launch
 
@@ -57,7 +57,7 @@ def run(
         try:
             recorder.load()
             room = cluster.room(study)
-            sampling = Sampling(study, open_storage(study.storage.optuna, _journal(folder)), recorder.rows)
+            sampling = Sampling(study, open_storage(study.storage.optuna, journal(folder)), recorder.rows)
             ledger = Ledger(study, recorder, sampling, room.gpus * study.resources.workers)
             progress = Progress(ledger, Agenda(study, folder, ledger), room.concurrent)
             with claim.beating(progress), watch(progress) if watch else nullcontext(), _interruptible(ledger):
@@ -173,10 +173,3 @@ def _curves(folder: StudyFolder, ledger: Ledger) -> Iterator[tuple[str, list[tup
     for name, rows in groupby(in_order, key=lambda row: row["trial"]):
         if name in ended:
             yield name, [(row["step"], row[metric]) for row in rows if row[metric] is not None]
-
-
-def _journal(folder: StudyFolder) -> Path:
-    """Beside the study's tables, or, where those are in a bucket, in the working directory."""
-    if folder.location.local:
-        return Path(folder.path("optuna.journal"))
-    return Path("results") / folder.name / "optuna.journal"

@@ -72,7 +72,7 @@ class Ledger:
         self._put(
             assignment.trial,
             state="running",
-            started=_now(),
+            **({} if assignment.trial in self.rows else {"started": _now(), "retries": 0}),
             **known,
             **self._configured(config),
         )

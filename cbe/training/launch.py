@@ -6,6 +6,7 @@ for what they do not use. The loop, its metrics and its checkpoints are the same
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
 from collections.abc import Callable
@@ -16,11 +17,13 @@ from typing import Any
 import cbe.environment  # noqa: F401  before Ray
 
 # isort: split
+import ray
 import ray.train
 import ray.tune
 import torch.distributed as dist
 from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig, UserCallback
 from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train.v2._internal.constants import ENV_VARS_TO_PROPAGATE
 from ray.util.queue import Empty, Queue
 
 from cbe.errors import InputError, NonFiniteLoss, RunError
@@ -102,6 +105,7 @@ class _Bridge(UserCallback):
 
 
 def _spread(body: Body, workers: Workers, resume: str | None, failure: Failure) -> None:
+    _name_the_cluster()
     queue = Queue(actor_options={"num_cpus": 0})
 
     def loop() -> None:
@@ -142,6 +146,16 @@ def _spread(body: Body, workers: Workers, resume: str | None, failure: Failure) 
         if described is None or not isinstance(cause, Exception):
             raise RunError(str(cause)) from cause
         ray.tune.report(described)
+
+
+def _name_the_cluster() -> None:
+    """Tells Train's own helpers which Ray is theirs.
+
+    They look for one on the machine, and where there are several, the one that frees a stopped group's
+    resources dies, so that the next group waits for ever. Train passes on only variables it knows by name.
+    """
+    ENV_VARS_TO_PROPAGATE.add("RAY_ADDRESS")
+    os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
 
 
 class _Thread(threading.Thread):

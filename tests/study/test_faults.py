@@ -82,7 +82,7 @@ def one_trial(**sections: Any) -> StudyConfig:
     return study(
         budget={"trials": 1},
         scheduler="none",
-        training={"steps": 60, "eval_every": 10},
+        training={"steps": 60, "eval_every": 10, "lr": 0.03},
         **sections,
     )
 
@@ -99,15 +99,16 @@ def test_a_trial_whose_process_is_killed_goes_on_from_its_checkpoint(tmp_path: P
 
 def test_two_workers_train_as_one_does_even_when_one_of_them_is_killed(tmp_path: Path) -> None:
     killed: list[int] = []
-    config = one_trial(method="freematch", resources={"workers": 2})
+    # An almost straight activation has no kink at which the order of a sum could decide (see test_world.py).
+    config = one_trial(method="freematch", resources={"workers": 2}, model={"leak": 0.99})
     _, folder = run(config, tmp_path, watch=killing("RayTrainWorker", "t0000", 20, killed))
     row = rows(folder)["t0000"]
     assert killed and row["state"] == "completed" and row["workers"] == 2
     found = np.array(curve(folder, "t0000", *FIGURES, "loss_fairness"))
     alone = np.array(unbroken(config.paper_config(0, 0), *FIGURES, "loss_fairness"))
     assert found[:, 0].tolist() == [10, 20, 30, 40, 50, 60]
-    np.testing.assert_allclose(found[0], alone[0], rtol=1e-4, atol=1e-6)  # ten steps
-    np.testing.assert_allclose(found[:, 1:5], alone[:, 1:5], rtol=0.05, atol=0.02)  # float order, amplified
+    np.testing.assert_allclose(found[0], alone[0], rtol=1e-3)  # ten steps
+    np.testing.assert_allclose(found[:, :4], alone[:, :4], rtol=0.02)  # the order of sums, after sixty
 
 
 def test_several_workers_are_stopped_without_a_trace(tmp_path: Path) -> None:
