@@ -6,11 +6,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: study test check bench clean
 .DELETE_ON_ERROR:
 
-study: .venv/ready  ## train the quickstart: digits with 40 labels, offline; goes on where it was stopped
-	$(BIN)/cbe train studies/quickstart.yaml $(if $(wildcard runs/quickstart/config.yaml),--resume)
+study: .venv/ready  ## run the quickstart study: digits with 40 labels, offline; goes on where it was stopped
+	$(BIN)/cbe $(if $(wildcard results/quickstart/study.yaml),resume quickstart,run studies/quickstart.yaml)
 
-test: .venv/ready  ## all tests, one process a core with one thread each
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
+test: .venv/ready  ## all tests, one process a core with one thread each; those on Ray share one cluster
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadgroup
 
 check: .venv/ready  ## style and types
 	$(BIN)/ruff check .

@@ -156,10 +156,7 @@ def test_population_based_training_may_change_weights_but_no_network_and_no_batc
         "training.weight_decay",
     } <= MUTABLE
     assert {"ensemble.heads", "model.name", "method.name", "data.labels", "training.steps"} <= FIXED
-    assert (
-        study(scheduler="pbt", search={"ensemble.heads": [2, 3], "training.lr": [0.1]}).scheduler.name
-        == "pbt"
-    )
+    assert study(scheduler="pbt", search={"training.lr": [0.1]}).scheduler.name == "pbt"
 
 
 @st.composite

@@ -199,7 +199,7 @@ def test_a_name_that_could_not_be_a_folder_is_refused(name: str) -> None:
         (["scheduler.grace=1.5"], "scheduler.grace: 1.5"),
         (["scheduler.grace=0"], "scheduler.grace: 0"),
         (["scheduler.reduction=1"], "scheduler.reduction: 1"),
-        (["scheduler=pbt", "search.ensemble.heads={int: [2, 8]}"], "nothing that is searched can be changed"),
+        (["scheduler=pbt", "search.ensemble.heads={int: [2, 8]}"], "which ensemble.heads cannot bear"),
         # seeds
         (["seeds=[]"], "seeds: []"),
         (["label_splits=[2, 2]"], "label_splits: [2, 2]: one is given twice"),

@@ -212,9 +212,13 @@ def _scheduler_faults(study: StudyConfig) -> Iterator[Found]:
     if isinstance(grace, int) and grace > steps:
         problem = f"{grace} is more than the {steps} of training.steps"
         yield ("scheduler", "grace"), problem, "give fewer, or a share below 1"
-    if study.scheduler.name == "pbt" and not MUTABLE & study.search.keys():
-        problem = "pbt changes values in mid-training, and nothing that is searched can be changed then"
-        yield ("scheduler", "name"), problem, "search a weight, a threshold or training.lr too, or use asha"
+    fixed = sorted(study.search.keys() - MUTABLE)
+    if study.scheduler.name == "pbt" and (fixed or not study.search):
+        problem = f"pbt copies weights and changes values as it trains, which {', '.join(fixed)} cannot bear"
+        if not fixed:
+            problem = "pbt changes values as it trains, and nothing is searched"
+        hint = "search only weights of the loss, thresholds, training.lr and the like, or use asha"
+        yield ("scheduler", "name"), problem, hint
 
 
 def _confirm_faults(study: StudyConfig) -> Iterator[Found]:
