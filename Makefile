@@ -10,7 +10,7 @@ study: .venv/ready  ## run the quickstart study: digits with 40 labels, offline;
 	$(BIN)/cbe $(if $(wildcard results/quickstart/study.yaml),resume quickstart,run studies/quickstart.yaml)
 
 test: .venv/ready  ## all tests, one process a core with one thread each; those on Ray share one cluster
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
 
 check: .venv/ready  ## style and types
 	$(BIN)/ruff check .

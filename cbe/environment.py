@@ -6,6 +6,7 @@ _SETTINGS = {
     "RAY_AUTH_MODE": "token",  # an embedded cluster answers to nobody else on the machine
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",  # 2 s delays every report of several workers by up to 4 s
     "TUNE_FORCE_TRIAL_CLEANUP_S": "20",  # 600 s keep a stopped study waiting
+    "TUNE_FUNCTION_THREAD_TIMEOUT_S": "60",  # a process that is slow to leave a trial is lost without a word
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a failed trial reports its error, no metric
     "TUNE_DISABLE_SIGINT_HANDLER": "1",

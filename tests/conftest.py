@@ -12,6 +12,19 @@ from cbe.spec import TrainConfig
 
 torch.set_num_threads(1)
 
+ON_RAY = ("tests/study/", "tests/test_cli_studies.py::test_a_study_runs_to_its_answer")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Sends all tests that need Ray to one process, where they share a cluster, and the others anywhere."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return "ray" if nodeid.startswith(ON_RAY) else nodeid
+
+    return Scheduling(config, log)
+
 
 def small(**sections: object) -> TrainConfig:
     """A config that trains in a second: digits, the smallest network, few steps."""

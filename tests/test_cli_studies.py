@@ -463,7 +463,6 @@ def test_bad_input_starts_nothing(cbe_: Cbe, tmp_path: Path) -> None:
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.xdist_group("ray")
 def test_a_study_runs_to_its_answer_and_is_not_begun_twice(tmp_path: Path) -> None:
     quick = {"budget": {"trials": 3}, "confirm": {"configs": 1, "runs": 1}, "scheduler": "none"}
     file = write(tmp_path / "heads.yaml", **quick, training=PLAIN["training"] | {"steps": 20})

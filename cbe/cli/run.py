@@ -36,11 +36,12 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a study and say which config is best."""
-    from cbe.study.start import begin
+    from cbe.study.start import begun
 
     study = read_config(StudyConfig, file, settings or ())
     place = stores.opened(store, study.storage.store)
-    _drive(begin(study, place), place, address, as_json)
+    with begun(study, place):
+        _drive(study, place, address, as_json)
 
 
 def resume(

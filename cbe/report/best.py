@@ -84,7 +84,7 @@ def best(folder: StudyFolder, k: int = 1, study: StudyConfig | None = None) -> A
         raise InputError(f"k = {k}: wanted a number of configs; give 1 or more")
     study = study or read_study(folder)
     rows = folder.table("trials", _COLUMNS).sort_by("trial").to_pylist()
-    configs = grouped(rows)
+    configs = grouped(rows, study)
     if not configs:
         raise InputError(_nothing(folder.name, rows))
     first, role = study.objectives[0], deciding_role(configs)

@@ -10,6 +10,7 @@ from statistics import mean
 from typing import Any, Literal
 
 from cbe.report.paired import Pair
+from cbe.spec import StudyConfig
 
 Row = Mapping[str, Any]
 Role = Literal["search", "confirm"]
@@ -52,11 +53,13 @@ class Config:
         return {pair: mean(each) for pair, each in values.items()}
 
 
-def grouped(rows: Iterable[Row]) -> list[Config]:
+def grouped(rows: Iterable[Row], study: StudyConfig) -> list[Config]:
     """The configs with at least one run that counts."""
     of_config: dict[str, list[Row]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: (row["role"] != "search", row["trial"])):
-        if row["config_id"]:
+        # A study that was given more seeds may since have searched on what was new to it before.
+        seen = row["seed"] in study.seeds or row["split_seed"] in study.label_splits
+        if row["config_id"] and not (row["role"] == "confirm" and seen):
             of_config[row["config_id"]].append(row)
     return [Config(rows) for rows in of_config.values() if any(map(counts, rows))]
 

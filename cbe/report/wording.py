@@ -50,7 +50,9 @@ def figure(unit: Unit, mean: float, interval: Interval | None, n: int) -> str:
     said = unit.value(mean, interval)
     if interval is None:
         return f"{said} (n = {n}: no interval can be given)"
-    return f"{said} (95 % {unit.span(interval, mean)}, n = {n})"
+    low, high = interval
+    possible = (max(low, 0.0), high)  # errors and losses are not below 0, whatever a t-interval says
+    return f"{said} (95 % {unit.span(possible, mean)}, n = {n})"
 
 
 def against(unit: Unit, difference: Difference, other: str) -> str:

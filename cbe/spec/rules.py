@@ -219,6 +219,9 @@ def _scheduler_faults(study: StudyConfig) -> Iterator[Found]:
             problem = "pbt changes values as it trains, and nothing is searched"
         hint = "search only weights of the loss, thresholds, training.lr and the like, or use asha"
         yield ("scheduler", "name"), problem, hint
+    if study.scheduler.name == "pbt" and len(study.pairs) > 1:
+        problem = "pbt copies weights between trials, which must then have one seed and one label split"
+        yield ("scheduler", "name"), problem, "give one of each, or use asha"
 
 
 def _confirm_faults(study: StudyConfig) -> Iterator[Found]:

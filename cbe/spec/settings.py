@@ -79,10 +79,10 @@ class Confirm(Section):
 
 
 class Budget(Section):
-    """Where the search ends, whichever comes first."""
+    """Where a study halts, whichever comes first; more trials, hours or money let `cbe resume` go on."""
 
     trials: Count | None = None  # null: all points of a grid, else 30
-    wall_hours: Positive | None = None
+    wall_hours: Positive | None = None  # of one start; the others are of all starts together
     gpu_hours: Positive | None = None
     usd: Positive | None = None
 

@@ -60,7 +60,7 @@ class Agenda:
                 self._infeasible = 0
                 return upcoming
             self._infeasible += 1
-            if self._infeasible == INFEASIBLE_LIMIT:
+            if self._infeasible == INFEASIBLE_LIMIT and self._study.sampler.name != "grid":
                 self._ledger.break_off(f"{INFEASIBLE_LIMIT} points in a row cannot be built; narrow `search`")
         return "finished"
 
@@ -87,14 +87,15 @@ class Agenda:
         if started >= self._study.trials:
             return None
         if self._presets:
-            return self._presets.popleft()
+            return self._sampling.add(replace(self._presets.popleft(), trial=self._name()))
         if self._given:
             return self._sampling.add(replace(self._given.popleft(), trial=self._name()))
         if self._study.sampler.name == "grid" or not self._study.search:
             return None
         first, *others = self._study.pairs
         asked = self._sampling.ask(self._name(), first)
-        self._given.extend(replace(asked, pair=pair, number=None) for pair in others)
+        if self._identity(asked):  # what cannot be built is told once, not once a pair
+            self._given.extend(replace(asked, pair=pair, number=None) for pair in others)
         return asked
 
     def _missing_presets(self) -> Iterator[Assignment]:
@@ -103,8 +104,8 @@ class Agenda:
         for pair in self._study.pairs:
             for preset in fixed:
                 if (preset, *pair) not in have:
-                    bare = Assignment(self._name(), "search", pair, preset=preset)
-                    yield self._sampling.add(replace(bare, point=self._point(bare)))
+                    bare = Assignment("", "search", pair, preset=preset)
+                    yield replace(bare, point=self._point(bare))
 
     def _point(self, preset: Assignment) -> dict[str, Any]:
         """A fixed config in the terms of the search space; whether it lies in there the sampler decides."""
@@ -113,6 +114,8 @@ class Agenda:
 
     def _missing_pairs(self) -> Iterator[Assignment]:
         """Sampled configs that a driver that died, or a shorter list of seeds, has not run on all pairs."""
+        if self._study.sampler.name == "grid":
+            return
         have: dict[str, set[Pair]] = {}
         for row in self._ledger.in_role("search"):
             if not row["preset"] and row["state"] != "infeasible":
@@ -127,10 +130,11 @@ class Agenda:
             return
         done = ((row["config_id"], row["seed"], row["split_seed"]) for row in self._ledger.in_role("search"))
         have = {*done, *(self._identity(preset) for preset in self._presets)}
+        impossible = [row["params"] for row in self._ledger.in_role("search") if row["state"] == "infeasible"]
         for point in grid(self._study):
             for pair in self._study.pairs:
                 assignment = Assignment("", "search", pair, point)
-                if self._identity(assignment) not in have:
+                if self._identity(assignment) not in have and json.dumps(point) not in impossible:
                     yield assignment
 
     def _identity(self, assignment: Assignment) -> tuple[str, int, int] | None:
@@ -158,5 +162,8 @@ def _unfinished(folder: StudyFolder, ledger: Ledger) -> Iterator[Assignment]:
             yield Assignment(name, row["role"], pair, point, row["preset"], number, resume)
     for name, trial in told.items():  # asked for by a driver that died before the store heard of it
         if name not in ledger.rows and not trial.state.is_finished():
-            pair = (trial.user_attrs["seed"], trial.user_attrs["label_split"])
-            yield Assignment(name, "search", pair, dict(trial.params), number=trial.number)
+            pair, preset = (
+                (trial.user_attrs["seed"], trial.user_attrs["label_split"]),
+                trial.user_attrs["preset"],
+            )
+            yield Assignment(name, "search", pair, dict(trial.params), preset, trial.number)

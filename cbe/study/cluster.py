@@ -15,6 +15,7 @@ import ray
 
 from cbe.errors import InputError
 from cbe.spec import StudyConfig
+from cbe.study.plan import whole
 
 
 @dataclass(frozen=True)
@@ -68,15 +69,13 @@ def room(study: StudyConfig) -> Room:
     """How many trials the cluster holds at once; a study that never fits is refused."""
     wanted, have = study.resources, ray.cluster_resources()
     gpus = wanted.gpus if wanted.gpus is not None else float(have.get("GPU", 0) > 0)
-    fits = have.get("CPU", 0) // (wanted.workers * wanted.cpus)
+    fits = whole(have.get("CPU", 0), wanted.workers * wanted.cpus)
     if gpus:
-        fits = min(fits, have.get("GPU", 0) // (wanted.workers * gpus))
+        fits = min(fits, whole(have.get("GPU", 0), wanted.workers * gpus))
     if fits < 1 and wanted.concurrent is None:
         raise InputError(
             f"resources: a trial wants {wanted.workers} × ({wanted.cpus:g} CPU, {gpus:g} GPU), the cluster "
             f"has {have.get('CPU', 0):g} CPU and {have.get('GPU', 0):g} GPU; ask for less, or give "
             "`concurrent` for a cluster that grows"
         )
-    return Room(
-        gpus, min(int(max(fits, 1)), wanted.concurrent or 10**6) if fits >= 1 else wanted.concurrent or 1
-    )
+    return Room(gpus, wanted.concurrent or fits)  # a cluster that grows is asked for more than it has

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from math import isfinite
 from statistics import mean
 from typing import Any
 
@@ -16,11 +17,11 @@ Row = Mapping[str, Any]
 
 def winners(study: StudyConfig, rows: Iterable[Row]) -> list[Row]:
     """A trial of each of the best configs that were trained to the end, the best first, without presets."""
-    searched = [row for row in rows if row["role"] == "search" and row["state"] == "completed"]
-    presets = {row["config_id"] for row in searched if row["preset"]}
+    searched = [row for row in rows if row["role"] == "search"]
+    fixed = {row["config_id"] for row in searched if row["preset"]}
     of_config: dict[str, list[Row]] = defaultdict(list)
     for row in searched:
-        if row["config_id"] not in presets:
+        if row["state"] == "completed" and isfinite(row["objective"]) and row["config_id"] not in fixed:
             of_config[row["config_id"]].append(row)
     sign = 1 if study.objectives[0].direction == "minimize" else -1
 

@@ -100,7 +100,7 @@ class Claim:
             while not ended.wait(BEAT_S):
                 try:
                     self._say(state="running", **progress.to_plain())
-                except CbeError:  # the recorder meets the same trouble, and it is the one to tell
+                except Exception:  # the recorder meets the same trouble, and it is the one to tell
                     continue
 
         thread = threading.Thread(target=beat, name="heartbeat", daemon=True)

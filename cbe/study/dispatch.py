@@ -54,8 +54,9 @@ class Dispatch(_StaysHere, Searcher):
 class Listener(_StaysHere, Callback):
     """Tells the ledger what Tune saw."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, scheduler: str) -> None:
         self._ledger = ledger
+        self._pauses = scheduler in ("pbt", "hyperband", "median")
         self._known: dict[str, Assignment] = {}
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
@@ -64,7 +65,14 @@ class Listener(_StaysHere, Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
-        self._ledger.reported(self._of(trial), result)
+        # A population has put another point into the trial's config by now; the report is of the old one.
+        self._ledger.reported(self._known[str(trial)], result)
+
+    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        if self._pauses:
+            for trial in trials:
+                if trial.status == Trial.PAUSED:
+                    self._ledger.paused(str(trial))
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self._ledger.ended(self._of(trial), trial.last_result or {})

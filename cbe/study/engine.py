@@ -37,6 +37,7 @@ from cbe.study.trial import Shared, failure, is_worth_a_retry, work
 from cbe.training.launch import Send, Workers, launch
 
 RETRIES = 3  # of a trial whose process or node was lost
+SCRATCH = ".ray"
 LOOK_S = 1.0  # between looks for a wish to stop
 
 Body = Callable[[Shared, Assignment, str | None, Send, World], None]
@@ -57,13 +58,15 @@ def run(
         try:
             recorder.load()
             room = cluster.room(study)
-            sampling = Sampling(study, open_storage(study.storage.optuna, journal(folder)), recorder.rows)
+            storage = open_storage(study.storage.optuna, journal(folder))
+            sampling = Sampling(study, storage, recorder.rows, folder.uri)
             ledger = Ledger(study, recorder, sampling, room.gpus * study.resources.workers)
             progress = Progress(ledger, Agenda(study, folder, ledger), room.concurrent)
             with claim.beating(progress), watch(progress) if watch else nullcontext(), _interruptible(ledger):
                 pool, stats = open_pool(study.data, progress.say)
                 _tune(study, folder, progress, room, ray.put(Shared(study, store.uri, pool, stats)), body)
                 ledger.settle()
+                folder.delete(SCRATCH)  # Tune's own state, for a restore that is never done
         finally:
             recorder.close()
         claim.end(progress)
@@ -80,7 +83,7 @@ def _tune(
     shared: Any,
     body: Body,
 ) -> None:
-    ledger, wanted, scratch = progress.ledger, study.resources, folder.path(".ray")
+    ledger, wanted, scratch = progress.ledger, study.resources, folder.path(SCRATCH)
     workers = Workers(wanted.workers, wanted.cpus, room.gpus, RETRIES, scratch)
     trainable = tune.with_parameters(_trial, shared=[shared], body=body, workers=workers)
     tune.Tuner(
@@ -98,10 +101,11 @@ def _tune(
         run_config=tune.RunConfig(
             name=f"{study.name}-{time.time_ns()}",
             storage_path=scratch,
-            callbacks=[Listener(ledger)],
+            callbacks=[Listener(ledger, study.scheduler.name)],
             stop=Halt(_Limits(study, folder, progress)),
             failure_config=tune.FailureConfig(max_failures=RETRIES),
-            checkpoint_config=tune.CheckpointConfig(num_to_keep=4),
+            # A population may go back to any of them.
+            checkpoint_config=tune.CheckpointConfig(num_to_keep=None if study.scheduler.name == "pbt" else 2),
             verbose=0,
         ),
     ).fit()
@@ -152,7 +156,7 @@ def _interruptible(ledger: Ledger) -> Iterator[None]:
     def stop(number: int, frame: Any) -> None:
         if ledger.halted is not None:
             raise KeyboardInterrupt
-        ledger.halt("interrupted")
+        ledger.halted = "interrupted"  # and no more: a handler may not wait for a lock
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -37,16 +37,26 @@ class Ledger:
         self.recorder = recorder
         self.halted: str | None = None  # why nothing new may start and what runs must stop
         self.broken: str | None = None  # the error that came again and again
-        self.busy_s = 0.0  # of all trials together
         self._gpus = gpus
         self._started: dict[str, float] = {}
         self._evaluations: dict[str, list[dict[str, Any]]] = {}
         self._errors: deque[str] = deque(maxlen=SAME_ERROR_LIMIT)
         self._provenance = provenance()
+        self._catch_up()
 
     @property
     def rows(self) -> MappingProxyType[str, dict[str, Any]]:
         return self.recorder.rows
+
+    def _catch_up(self) -> None:
+        """Brings rows up to their curves: a driver may have died between writing the one and the other."""
+        for name, row in self.rows.copy().items():
+            if row["state"] not in FINAL and self.recorder.recorded_step(name) > (row["step"] or 0):
+                metric = self.study.objectives[0].metric
+                past = self._stored(name, metric)
+                values = self._values(name, {**row, **past[-1]})
+                self._evaluations[name] = past
+                self._put(name, step=past[-1]["step"], objective=values[0], values=values, **_figures(past))
 
     def assign(self, assignment: Assignment) -> bool:
         """Writes down what is about to run; False where it cannot be built, which is recorded too."""
@@ -112,7 +122,7 @@ class Ledger:
         if "error_class" in result:
             return
         past = self._history(name)
-        if past and past[-1]["step"] >= result["step"]:  # trained again after a loss, to the same figures
+        if past and past[-1]["step"] >= result["step"]:  # trained again after a loss
             return
         past.append({key: result.get(key) for key in ("step", "validation_error", "test_error")})
         self.recorder.metrics(name, {**result, "wall_s": self._wall_s(name)})
@@ -136,9 +146,10 @@ class Ledger:
         if "error_class" in result:
             self.failed(assignment, str(result["error_class"]), str(result["error_text"]))
             return
-        if self.halted and (row["step"] or 0) < row["steps"]:
+        done = (row["step"] or 0) >= row["steps"]
+        if self.halted and not done:
             return  # `settle` says what becomes of those
-        state = "completed" if row["step"] >= row["steps"] else "stopped"
+        state = "completed" if done else "stopped"
         self._put(name, state=state, **self._spent(name))
         self.recorder.event(state, name, step=row["step"])
         self._started.pop(name, None)
@@ -148,6 +159,8 @@ class Ledger:
 
     def settle(self) -> None:
         """Nothing runs any more: what has not ended can be resumed."""
+        if self.halted:
+            self.recorder.event("halted", why=self.halted)
         for name, row in self.rows.copy().items():
             if row["state"] == "running":
                 self._put(name, state="interrupted", **self._spent(name))
@@ -165,7 +178,14 @@ class Ledger:
             self.sampling.tell(assignment.number, "failed", None)
         self._errors.append(error_class)
         if len(self._errors) == SAME_ERROR_LIMIT and len(set(self._errors)) == 1:
-            self.break_off(f"{SAME_ERROR_LIMIT} trials in a row ended with {error_class}: {error_text}")
+            told = self.rows[name]["error_text"]  # without its secrets
+            self.break_off(f"{SAME_ERROR_LIMIT} trials in a row ended with {error_class}: {told}")
+
+    def paused(self, trial: str) -> None:
+        """A scheduler lets a trial wait; its process is another's meanwhile."""
+        if trial in self._started:
+            self._put(trial, **self._spent(trial))
+            del self._started[trial]
 
     def recovering(self, assignment: Assignment) -> None:
         """A trial's process was lost; Ray starts another."""
@@ -181,9 +201,7 @@ class Ledger:
 
     def halt(self, why: str) -> None:
         """Lets nothing new start and everything that runs stop, to be resumed some day."""
-        if self.halted is None:
-            self.halted = why
-            self.recorder.event("halted", why=why)
+        self.halted = self.halted or why
 
     def in_role(self, role: str) -> Iterator[Mapping[str, Any]]:
         return (row for row in self.rows.values() if row["role"] == role)
@@ -223,9 +241,9 @@ class Ledger:
             self._evaluations[trial] = self._stored(trial) if before else []
         return self._evaluations[trial]
 
-    def _stored(self, trial: str) -> list[dict[str, Any]]:
-        columns = ["step", "validation_error", "test_error"]
-        found = self.recorder.folder.table("metrics", columns, pc.field("trial") == trial)
+    def _stored(self, trial: str, *others: str) -> list[dict[str, Any]]:
+        columns = dict.fromkeys(("step", "validation_error", "test_error", *others))
+        found = self.recorder.folder.table("metrics", list(columns), pc.field("trial") == trial)
         rows: list[dict[str, Any]] = found.sort_by("step").to_pylist()
         return rows
 

@@ -228,13 +228,22 @@ def _budget(study: StudyConfig, taken: dict[str, Range]) -> dict[str, Reached]:
     }
 
 
+def whole(have: float, each: float) -> int:
+    """How many times `each` fits; ten tenths are one.
+
+    >>> whole(1, 0.1)
+    10
+    """
+    return math.floor(have / each + 1e-9)
+
+
 def local_concurrency(study: StudyConfig) -> int:
     """How many trials this machine holds at once; refuses a study that does not fit on it."""
     wanted, cores, cards = study.resources, os.cpu_count() or 1, torch.cuda.device_count()
     gpus = wanted.gpus if wanted.gpus is not None else float(cards > 0)
-    fits = int(cores // (wanted.workers * wanted.cpus))
+    fits = whole(cores, wanted.workers * wanted.cpus)
     if gpus:
-        fits = min(fits, int(cards // (wanted.workers * gpus)))
+        fits = min(fits, whole(cards, wanted.workers * gpus))
     if fits < 1 and wanted.concurrent is None:
         raise InputError(
             f"resources: a trial wants {wanted.workers} × ({wanted.cpus:g} CPU, {gpus:g} GPU), this machine "

@@ -83,9 +83,10 @@ def sampler(study: StudyConfig, told: int) -> BaseSampler:
 class Sampling:
     """Asks for points and tells what became of them."""
 
-    def __init__(self, study: StudyConfig, storage: BaseStorage, rows: Rows) -> None:
-        """Opens the sampler's history; `rows` are the trials the store knows, by name."""
+    def __init__(self, study: StudyConfig, storage: BaseStorage, rows: Rows, home: str = "") -> None:
+        """Opens the sampler's history; `rows` are the trials that the store at `home` knows, by name."""
         self._config = study
+        self._home = home
         self._storage = storage
         self._distributions = {key: distribution(p) for key, p in study.search.items()}
         self._optuna = self._open(rows)
@@ -95,8 +96,11 @@ class Sampling:
         space = json.dumps({key: p.model_dump(mode="json") for key, p in self._config.search.items()})
         names = [name for name in optuna.get_all_study_names(self._storage) if self._is_ours(name)]
         generation = len(names)
-        if names:
-            last = optuna.load_study(study_name=self._named(generation), storage=self._storage)
+        known = [optuna.load_study(study_name=name, storage=self._storage) for name in names]
+        # Another store may have a study of this name, and the same database for its history.
+        ours = [each for each in known if each.user_attrs.get("home") == self._home]
+        if ours:
+            last = max(ours, key=lambda each: each._study_id)
             if last.user_attrs.get("space") == space:
                 last.sampler = sampler(self._config, len(last.get_trials(deepcopy=False)))
                 return last
@@ -108,6 +112,7 @@ class Sampling:
             directions=[objective.direction for objective in self._config.objectives],
         )
         made.set_user_attr("question", self._config.question)
+        made.set_user_attr("home", self._home)
         made.add_trials([trial for row in rows.values() if (trial := self._remembered(row))])
         made.set_user_attr("space", space)  # last: a history that was cut short is made again
         return made
@@ -133,7 +138,7 @@ class Sampling:
             distributions={key: self._distributions[key] for key in point},
             values=values,
             intermediate_values=None if several else reports,
-            user_attrs=_about(row["trial"], (row["seed"], row["split_seed"])),
+            user_attrs=_about(row["trial"], (row["seed"], row["split_seed"]), row["preset"]),
         )
 
     def _is_in_space(self, point: Mapping[str, Any]) -> bool:
@@ -160,13 +165,14 @@ class Sampling:
     def ask(self, name: str, pair: Pair) -> Assignment:
         """A new point; it may turn out that it cannot be built."""
         trial = self._optuna.ask()
-        for key, value in _about(name, pair).items():
-            trial.set_user_attr(key, value)
         point: dict[str, Any] = {}
         for key in order(self._config.search):
             parameter = self._config.search[key]
             if applicable(key, parameter, self._config.values(point)):
                 point[key] = _suggest(trial, key, self._distributions[key])
+        # The name comes last of all: a trial that has one is whole, whenever the driver died.
+        for key, value in _about(name, pair, None).items():
+            trial.set_user_attr(key, value)
         self._running[trial.number] = trial
         return Assignment(name, "search", pair, point, number=trial.number)
 
@@ -180,7 +186,7 @@ class Sampling:
                 state=TrialState.RUNNING,
                 params=point,
                 distributions={key: self._distributions[key] for key in point},
-                user_attrs=_about(assignment.trial, assignment.pair),
+                user_attrs=_about(assignment.trial, assignment.pair, assignment.preset),
             )
         )
         number = len(self._optuna.get_trials(deepcopy=False)) - 1
@@ -208,8 +214,8 @@ class Sampling:
         return self._running[number]
 
 
-def _about(name: str, pair: Pair) -> dict[str, Any]:
-    return {"trial": name, "seed": pair[0], "label_split": pair[1]}
+def _about(name: str, pair: Pair, preset: str | None) -> dict[str, Any]:
+    return {"seed": pair[0], "label_split": pair[1], "preset": preset, "trial": name}
 
 
 def distribution(parameter: Parameter) -> BaseDistribution:

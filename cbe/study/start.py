@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import tempfile
@@ -28,6 +29,19 @@ def begin(study: StudyConfig, store: Store) -> StudyConfig:
         raise _taken(study, folder)
     folder.write(STUDY_FILE, _encoded(study))
     return study
+
+
+@contextmanager
+def begun(study: StudyConfig, store: Store) -> Iterator[None]:
+    """Begins a study; one that bad input ends before its first trial leaves nothing behind."""
+    begin(study, store)
+    try:
+        yield
+    except InputError:
+        folder = store.study(study.name)
+        if not folder.list("trials"):
+            folder.location.delete()
+        raise
 
 
 def load(store: Store, name: str) -> tuple[StudyConfig, StudyFolder]:
@@ -121,4 +135,5 @@ def journal(folder: StudyFolder) -> Path:
     """The sampler's history: beside the tables, or, where those are in a bucket, in the working directory."""
     if folder.location.local:
         return Path(folder.path("optuna.journal"))
-    return Path("results") / folder.name / "optuna.journal"
+    digest = hashlib.sha256(folder.uri.encode()).hexdigest()[:8]
+    return Path("results") / f"{folder.name}-{digest}" / "optuna.journal"

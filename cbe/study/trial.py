@@ -15,7 +15,7 @@ import torch
 
 from cbe.data import Dataset, open_dataset
 from cbe.data.images import Pool, Stats
-from cbe.errors import CbeError
+from cbe.errors import CbeError, CheckpointError
 from cbe.nn.cost import cost
 from cbe.spec import StudyConfig, TrainConfig
 from cbe.spec.search import MUTABLE
@@ -55,15 +55,15 @@ def work(shared: Shared, assignment: Assignment, resume: str | None, send: Send,
     config = resolve(assignment.config(shared.study))
     data = shared.dataset(config)
     folder = Store.open(shared.store).study(shared.study.name)
-    checkpoints = Checkpoints(folder, assignment.trial)
+    # A population may go back to any of them.
+    checkpoints = Checkpoints(folder, assignment.trial, keep_all=shared.study.scheduler.name == "pbt")
     about = {**_about(config, data), "split": data.split.digest}
-    started = time.monotonic()
 
     def report(metrics: Metrics, snapshot: Snapshot) -> None:
         if world.rank == 0:
             # The checkpoint first: a report that arrives names one that exists.
             kept = checkpoints.save(snapshot)
-            send({**metrics, **about, "trial_s": time.monotonic() - started, "checkpoint": kept}, kept)
+            send({**metrics, **about, "checkpoint": kept}, kept)
         else:
             send({}, None)
 
@@ -94,33 +94,47 @@ def _about(config: TrainConfig, data: Dataset) -> Metrics:
 class Checkpoints:
     """A trial's checkpoints: checkpoints/TRIAL/STEP.pt in the study's folder, the newest few."""
 
-    def __init__(self, folder: StudyFolder, trial: str) -> None:
-        self._folder, self._under = folder, f"checkpoints/{trial}"
-        self._saved: list[tuple[float, str]] = []
+    def __init__(self, folder: StudyFolder, trial: str, keep_all: bool = False) -> None:
+        self._folder, self._under, self._keep_all = folder, f"checkpoints/{trial}", keep_all
+        now, names = time.monotonic(), sorted(folder.list(self._under))
+        self._saved = [(now, f"{self._under}/{name}") for name in names]  # by an earlier process
 
     def save(self, snapshot: Snapshot) -> str:
         name = f"{self._under}/{snapshot.step:09d}.pt"
         with tempfile.TemporaryDirectory() as aside:
             path = Path(aside) / "checkpoint.pt"
             snapshot.save(path)
-            self._folder.write(name, path.read_bytes())
+            with _worth_a_retry():
+                self._folder.write(name, path.read_bytes())
         now = time.monotonic()
-        self._saved.append((now, name))
-        while len(self._saved) > 2 and now - self._saved[1][0] > KEEP_S:
+        self._saved = [(at, other) for at, other in self._saved if other != name] + [(now, name)]
+        while not self._keep_all and len(self._saved) > 2 and now - self._saved[1][0] > KEEP_S:
             self._folder.delete(self._saved.pop(0)[1])
         return name
 
     @contextmanager
     def fetched(self, name: str | None) -> Iterator[Path | None]:
         """A checkpoint as a local file."""
-        content = self._folder.read(name) if name else None
-        if content is None:
+        if name is None:
             yield None
             return
+        with _worth_a_retry():
+            content = self._folder.read(name)
+        if content is None:
+            raise CheckpointError(f"{self._folder.path(name)}: the checkpoint to go on from is gone")
         with tempfile.TemporaryDirectory() as aside:
             path = Path(aside) / "checkpoint.pt"
             path.write_bytes(content)
             yield path
+
+
+@contextmanager
+def _worth_a_retry() -> Iterator[None]:
+    """A store that cannot be reached now may be reached when Ray tries the trial again."""
+    try:
+        yield
+    except CbeError as error:
+        raise CheckpointError(str(error), retry=True) from error
 
 
 def newest(folder: StudyFolder, trial: str, not_after: int) -> str | None:

@@ -26,7 +26,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.v2._internal.constants import ENV_VARS_TO_PROPAGATE
 from ray.util.queue import Empty, Queue
 
-from cbe.errors import InputError, NonFiniteLoss, RunError
+from cbe.errors import ConfigError, NonFiniteLoss, RunError
 from cbe.ssl.world import World
 
 Metrics = dict[str, Any]
@@ -114,7 +114,7 @@ def _spread(body: Body, workers: Workers, resume: str | None, failure: Failure) 
 
         try:
             body(_pointed(ray.train.get_checkpoint()) or resume, send, World(dist.group.WORLD))
-        except (InputError, NonFiniteLoss) as error:  # all workers meet these at the same step
+        except (ConfigError, NonFiniteLoss) as error:  # all workers meet these at the same step
             _end(error, failure, send)
 
     trainer = TorchTrainer(

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from cbe.data import Dataset
-from cbe.errors import CheckpointError, ConfigError, DataError, NonFiniteLoss
+from cbe.errors import CheckpointError, DataError, NonFiniteLoss
 from cbe.spec import TrainConfig
-from cbe.spec.changes import require_same
+from cbe.spec.changes import FREE, require_same
 from cbe.ssl.world import World
 from cbe.training import checkpoint
 from cbe.training.evaluate import Evaluator
@@ -94,7 +94,7 @@ class Snapshot:
 def _restore(run: Run, path: Path, changed: Collection[str]) -> list[Metrics]:
     state = checkpoint.load(path)
     try:
-        _require_same(state["config"], run.config.to_plain(), changed)
+        require_same(state["config"], run.config.to_plain(), free={*FREE, *changed})
         if state["split"] != run.data.split.digest:
             raise DataError(
                 f"{path}: the checkpoint was made on label split {state['split']}, this run has "
@@ -107,11 +107,3 @@ def _restore(run: Run, path: Path, changed: Collection[str]) -> list[Metrics]:
             f"{path}: does not fit this run ({str(error).splitlines()[0]}); start anew with another --out"
         ) from error
     return evaluations
-
-
-def _require_same(was: dict[str, Any], now: dict[str, Any], changed: Collection[str]) -> None:
-    try:
-        require_same(was, now)
-    except ConfigError as error:
-        if faults := [fault for fault in error.faults if fault.where not in changed]:
-            raise ConfigError(faults) from None

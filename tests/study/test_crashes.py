@@ -13,13 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from cbe.store.folder import Store, StudyFolder
 from tests.study.conftest import curve, rows, study
-
-pytestmark = pytest.mark.xdist_group("ray")
 
 CBE = [str(Path(sys.executable).with_name("cbe"))]
 

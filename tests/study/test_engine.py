@@ -18,7 +18,7 @@ from cbe.store.folder import StudyFolder
 from tests.study.bodies import bowl
 from tests.study.conftest import actors, curve, rows, run, study
 
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("cluster")]
+pytestmark = pytest.mark.usefixtures("cluster")
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from cbe.training.launch import Send
 from cbe.training.loop import train
 from tests.study.conftest import actors, curve, rows, run, study
 
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("cluster")]
+pytestmark = pytest.mark.usefixtures("cluster")
 
 FIGURES = ("loss", "loss_unlabeled", "loss_lb", "validation_error", "sampling_rate")
 
@@ -78,29 +78,25 @@ def unbroken(config: TrainConfig, *figures: str) -> list[tuple[Any, ...]]:
     return curve
 
 
-def one_trial(**sections: Any) -> StudyConfig:
-    return study(
-        budget={"trials": 1},
-        scheduler="none",
-        training={"steps": 60, "eval_every": 10, "lr": 0.03},
-        **sections,
-    )
+def one_trial(steps: int, every: int, **sections: Any) -> StudyConfig:
+    training = {"steps": steps, "eval_every": every, "lr": 0.03}
+    return study(budget={"trials": 1}, scheduler="none", training=training, **sections)
 
 
 def test_a_trial_whose_process_is_killed_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     killed: list[int] = []
-    config = one_trial()
+    config = one_trial(240, 20)
     _, folder = run(config, tmp_path, watch=killing("ImplicitFunc", "t0000", 20, killed))
     row = rows(folder)["t0000"]
     assert killed and row["state"] == "completed" and row["retries"] == 1
     assert curve(folder, "t0000", *FIGURES) == unbroken(config.paper_config(0, 0), *FIGURES)
-    assert folder.table("metrics").num_rows == 6
+    assert folder.table("metrics").num_rows == 12
 
 
 def test_two_workers_train_as_one_does_even_when_one_of_them_is_killed(tmp_path: Path) -> None:
     killed: list[int] = []
     # An almost straight activation has no kink at which the order of a sum could decide (see test_world.py).
-    config = one_trial(method="freematch", resources={"workers": 2}, model={"leak": 0.99})
+    config = one_trial(60, 10, method="freematch", resources={"workers": 2}, model={"leak": 0.99})
     _, folder = run(config, tmp_path, watch=killing("RayTrainWorker", "t0000", 20, killed))
     row = rows(folder)["t0000"]
     assert killed and row["state"] == "completed" and row["workers"] == 2

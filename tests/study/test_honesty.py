@@ -18,7 +18,7 @@ from cbe.spec import StudyConfig
 from cbe.store.folder import StudyFolder
 from tests.study.conftest import curve, rows, run, study
 
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("cluster")]
+pytestmark = pytest.mark.usefixtures("cluster")
 
 
 def digits(folder: Path, poisoned: bool) -> str:

@@ -1,0 +1,154 @@
+"""What runs next, and what a driver that died at any moment leaves to run: without Ray."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+
+from cbe.spec import StudyConfig
+from cbe.store.folder import Store
+from cbe.store.recorder import Recorder
+from cbe.study.agenda import Agenda
+from cbe.study.assignment import Assignment
+from cbe.study.ledger import Ledger
+from cbe.study.sampling import Sampling, open_storage
+from tests.study.conftest import rows, study
+
+
+class Driver:
+    """One process's life with a study; leaving it is dying, whatever is unfinished."""
+
+    def __init__(self, config: StudyConfig, where: Path) -> None:
+        self.folder = Store.open(str(where)).study(config.name)
+        self.recorder = Recorder(self.folder).load()
+        storage = open_storage(None, where / "optuna.journal")
+        self.sampling = Sampling(config, storage, self.recorder.rows, str(where))
+        self.ledger = Ledger(config, self.recorder, self.sampling, gpus=0)
+        self.agenda = Agenda(config, self.folder, self.ledger)
+
+    def start(self) -> Assignment:
+        upcoming = self.agenda.following()
+        assert isinstance(upcoming, Assignment)
+        self.ledger.started(upcoming)
+        return upcoming
+
+    def finish(self, assignment: Assignment, error: float = 0.5) -> None:
+        for step in (10, 20, 30, 40):
+            self.ledger.reported(assignment, {"step": step, "validation_error": error + 1 / step})
+        self.ledger.ended(assignment, {})
+
+    def run(self, trials: int) -> None:
+        for _ in range(trials):
+            self.finish(self.start())
+
+    def run_to_the_end(self) -> None:
+        while isinstance(upcoming := self.agenda.following(), Assignment):
+            self.ledger.started(upcoming)
+            self.finish(upcoming)
+        assert upcoming == "finished"
+
+    def die(self) -> None:
+        self.recorder.close()
+
+
+def ran(where: Path, *keys: str) -> Counter[Any]:
+    found = rows(Store.open(str(where)).study("small")).values()
+    return Counter(tuple(row[key] for key in keys) for row in found)
+
+
+@pytest.mark.parametrize("before", range(5))
+def test_presets_run_once_on_every_pair_whenever_the_driver_died(before: int, tmp_path: Path) -> None:
+    config = study(seeds=[0, 1], budget={"trials": 4})
+    first = Driver(config, tmp_path)
+    first.run(before)
+    first.die()
+    second = Driver(config, tmp_path)
+    second.run_to_the_end()
+    second.die()
+    wanted = {(preset, seed): 1 for preset in ("paper", "base") for seed in (0, 1)}
+    assert ran(tmp_path, "preset", "seed") == wanted
+    assert all(trial.state.is_finished() for trial in second.sampling.trials().values())
+
+
+@pytest.mark.parametrize("before", [0, 3, 5, 8])
+def test_a_grid_is_run_once_on_every_pair_whenever_the_driver_died(before: int, tmp_path: Path) -> None:
+    plain = study(search={"loss.weights.lb": [0.25, 0.5, 2.0]}, sampler="grid", seeds=[0, 1]).to_plain()
+    config = StudyConfig.model_validate({**plain, "budget": {}})
+    first = Driver(config, tmp_path)
+    first.run(before)
+    first.die()
+    second = Driver(config, tmp_path)
+    second.run_to_the_end()
+    second.die()
+    assert set(ran(tmp_path, "config_id", "seed").values()) == {1}
+    assert len(ran(tmp_path, "config_id")) == 5  # three points, the paper's config and the base
+
+
+def test_impossible_points_of_a_grid_are_recorded_once(tmp_path: Path) -> None:
+    plain = study(search={"ensemble.private_channels": [3, 64, 99]}, sampler="grid").to_plain()
+    config = StudyConfig.model_validate({**plain, "budget": {}})
+    for _ in range(2):
+        driver = Driver(config, tmp_path)
+        driver.run_to_the_end()
+        driver.die()
+    assert ran(tmp_path, "state") == {("completed",): 3, ("infeasible",): 2}
+
+
+def test_a_driver_that_dies_while_the_sampler_answers_loses_only_that_answer(tmp_path: Path) -> None:
+    config = study(budget={"trials": 4})
+    first = Driver(config, tmp_path)
+    first.run(3)
+    first.die()
+    storage = open_storage(None, tmp_path / "optuna.journal")
+    half = optuna.load_study(study_name="small", storage=storage).ask()
+    half.suggest_int("ensemble.heads", 2, 8)
+    half.set_user_attr("seed", 0)
+    second = Driver(config, tmp_path)
+    second.run_to_the_end()
+    second.die()
+    assert ran(tmp_path, "state") == {("completed",): 4}
+    for name, row in rows(second.folder).items():
+        assert row["preset"] or len(second.sampling.trials()[name].params) >= 9
+
+
+def test_what_was_asked_but_not_yet_recorded_is_run_by_the_next_driver(tmp_path: Path) -> None:
+    config = study(budget={"trials": 4})
+    first = Driver(config, tmp_path)
+    first.run(2)
+    first.die()
+    asked = first.sampling.ask("t0002", (0, 0))
+    second = Driver(config, tmp_path)
+    upcoming = second.start()
+    assert (upcoming.trial, upcoming.point, upcoming.number) == ("t0002", asked.point, asked.number)
+    second.die()
+
+
+def test_a_row_catches_up_with_its_curve(tmp_path: Path) -> None:
+    config = study(budget={"trials": 3})
+    first = Driver(config, tmp_path)
+    paper = first.start()
+    first.recorder.flush()
+    for step in (10, 20, 30, 40):  # the driver died between writing the curve and the row
+        first.recorder.metrics(paper.trial, {"step": step, "validation_error": 1 / step})
+    first.die()
+    second = Driver(config, tmp_path)
+    upcoming = second.start()
+    assert upcoming.trial == paper.trial
+    second.ledger.ended(upcoming, {})
+    second.die()
+    row = rows(second.folder)[paper.trial]
+    assert (row["state"], row["step"], row["objective"]) == ("completed", 40, 1 / 40)
+
+
+def test_two_stores_do_not_share_a_history(tmp_path: Path) -> None:
+    config = study(budget={"trials": 3})
+    storage = open_storage(None, tmp_path / "optuna.journal")
+    one, other = (Sampling(config, storage, {}, home) for home in ("here", "there"))
+    asked = one.ask("t0000", (0, 0))
+    assert "t0000" in one.trials() and not other.trials()
+    again = Sampling(config, storage, {}, "here")
+    assert again.trials()["t0000"].params == asked.point
