@@ -228,7 +228,7 @@ def _bare(trials: int) -> float:
 
 # --- what early stopping saves
 
-TRIALS, STEPS = 20, 240
+TRIALS, STEPS = 16, 200
 METHODS: dict[str, dict[str, Any]] = {
     "asha + tpe": {"sampler": "tpe", "scheduler": {"name": "asha", "grace": 40, "reduction": 3}},
     "random, full length": {"sampler": "random", "scheduler": "none"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -32,6 +33,7 @@ def columns(resolved: TrainConfig) -> dict[str, Any]:
     return found
 
 
+@cache
 def column_types() -> dict[str, str]:
     """Every column and its type: int64, float64, string or bool. Seeds and lists of indices are none."""
     return {_column(key): kind for key in KEYS if key not in SEEDS and (kind := _type(KEYS[key])) is not None}

@@ -7,7 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -85,7 +86,7 @@ def _tune(
 ) -> None:
     ledger, wanted, scratch = progress.ledger, study.resources, folder.path(SCRATCH)
     workers = Workers(wanted.workers, wanted.cpus, room.gpus, RETRIES, scratch)
-    trainable = tune.with_parameters(_trial, shared=[shared], body=body, workers=workers)
+    trainable = tune.with_parameters(_trial, job=_Job([shared], body, workers))
     tune.Tuner(
         tune.with_resources(trainable, cluster.resources(study, room)),
         tune_config=tune.TuneConfig(
@@ -111,18 +112,34 @@ def _tune(
     ).fit()
 
 
-def _trial(config: dict[str, Any], shared: list[Any], body: Body, workers: Workers) -> None:
+@dataclass(frozen=True)
+class _Job:
+    """What every trial of a run is given; the images only by reference."""
+
+    shared: list[Any]
+    body: Body
+    workers: Workers
+
+
+@lru_cache(maxsize=1)
+def _shared(reference: Any) -> Shared:
+    """The study and its images, mapped once in a process that many trials use."""
+    found: Shared = ray.get(reference)
+    return found
+
+
+def _trial(config: dict[str, Any], job: _Job) -> None:
     """The function Tune runs, in the trial's process."""
     name = tune.get_context().get_trial_name()  # its config may have become another trial's
     assignment = replace(Assignment.from_plain(config), trial=name)
 
     def train(resume: str | None, send: Send, world: World) -> None:
-        body(ray.get(shared[0]), assignment, resume, send, world)
+        job.body(_shared(job.shared[0]), assignment, resume, send, world)
 
     def described(error: Exception) -> dict[str, Any] | None:
         return None if is_worth_a_retry(error) else dict(failure(error))
 
-    named = replace(workers, name=f"{name}-{time.time_ns()}")
+    named = replace(job.workers, name=f"{name}-{time.time_ns()}")
     launch(train, named, assignment.resume, described)
 
 

@@ -62,7 +62,7 @@ class Judge(TrialScheduler):
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         waiting = (
-            t for t in tune_controller.get_trials() if t.status == Trial.PENDING and not self._judges(t)
+            t for t in tune_controller.get_live_trials() if t.status == Trial.PENDING and not self._judges(t)
         )
         return next(waiting, None) or self._inner.choose_trial_to_run(tune_controller)
 
