@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -87,7 +88,7 @@ class Progress:
     def best(self) -> Row | None:
         """The search trial with the best objective so far of those trained to the end, or else of all."""
         sign = 1 if self.study.objectives[0].direction == "minimize" else -1
-        measured = [row for row in self.rows("search") if row.get("objective") is not None]
+        measured = [row for row in self.rows("search") if math.isfinite(_number(row["objective"]))]
         ended = [row for row in measured if row["state"] == "completed"]
         return min(ended or measured, key=lambda row: (sign * row["objective"], row["trial"]), default=None)
 
@@ -142,3 +143,7 @@ class Progress:
 
 
 _ENDED = ("completed", "stopped", "failed")
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

@@ -55,6 +55,17 @@ class Driver:
         self.recorder.close()
 
 
+def resumed(config: StudyConfig, where: Path, before: int) -> Driver:
+    """A study whose first driver died after some trials, and whose second finished it."""
+    first = Driver(config, where)
+    first.run(before)
+    first.die()
+    second = Driver(config, where)
+    second.run_to_the_end()
+    second.die()
+    return second
+
+
 def ran(where: Path, *keys: str) -> Counter[Any]:
     found = rows(Store.open(str(where)).study("small")).values()
     return Counter(tuple(row[key] for key in keys) for row in found)
@@ -63,12 +74,7 @@ def ran(where: Path, *keys: str) -> Counter[Any]:
 @pytest.mark.parametrize("before", range(5))
 def test_presets_run_once_on_every_pair_whenever_the_driver_died(before: int, tmp_path: Path) -> None:
     config = study(seeds=[0, 1], budget={"trials": 4})
-    first = Driver(config, tmp_path)
-    first.run(before)
-    first.die()
-    second = Driver(config, tmp_path)
-    second.run_to_the_end()
-    second.die()
+    second = resumed(config, tmp_path, before)
     wanted = {(preset, seed): 1 for preset in ("paper", "base") for seed in (0, 1)}
     assert ran(tmp_path, "preset", "seed") == wanted
     assert all(trial.state.is_finished() for trial in second.sampling.trials().values())
@@ -78,12 +84,7 @@ def test_presets_run_once_on_every_pair_whenever_the_driver_died(before: int, tm
 def test_a_grid_is_run_once_on_every_pair_whenever_the_driver_died(before: int, tmp_path: Path) -> None:
     plain = study(search={"loss.weights.lb": [0.25, 0.5, 2.0]}, sampler="grid", seeds=[0, 1]).to_plain()
     config = StudyConfig.model_validate({**plain, "budget": {}})
-    first = Driver(config, tmp_path)
-    first.run(before)
-    first.die()
-    second = Driver(config, tmp_path)
-    second.run_to_the_end()
-    second.die()
+    resumed(config, tmp_path, before)
     assert set(ran(tmp_path, "config_id", "seed").values()) == {1}
     assert len(ran(tmp_path, "config_id")) == 5  # three points, the paper's config and the base
 
