@@ -486,3 +486,11 @@ def test_a_study_runs_to_its_answer_and_is_not_begun_twice(tmp_path: Path) -> No
     assert "Traceback" not in done.stderr
     again = cbe("run", file)
     assert again.returncode == 2 and "exists already; go on with `cbe resume heads`" in again.stderr
+
+
+def test_a_cluster_that_does_not_answer_is_told_at_once_and_leaves_no_study(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("name: a\n")
+    command = [str(Path(sys.executable).with_name("cbe")), "run", "a.yaml", "--address", "127.0.0.1:1"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "no Ray cluster at 127.0.0.1:1" in done.stderr
+    assert not list((tmp_path / "results").glob("*"))

@@ -373,3 +373,9 @@ def test_every_study_of_the_repository_passes_and_says_what_it_asks(path: Path) 
     assert [word for word in header if word in ("# Asks", "# Command", "# Cost", "# Result")] == [
         *("# Asks", "# Command", "# Cost", "# Result"),
     ]
+
+
+@pytest.mark.parametrize("word", ["off", "none"])
+def test_the_confirmation_can_be_switched_off_by_a_word(word: str, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(f"name: a\nconfirm: {word}\n")
+    assert read_config(StudyConfig, tmp_path / "a.yaml").confirm_pairs == ()

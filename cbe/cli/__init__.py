@@ -53,6 +53,7 @@ def main() -> None:
         print(f"cbe: {error}" if "\n" not in str(error) else f"cbe:\n{error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
+        print("cbe: interrupted; what was done is kept", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()

@@ -45,7 +45,10 @@ def command(
 
 def describe(file: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
     """What a file asks for; ConfigError where it cannot be run."""
-    if not read_keys(file) & (StudyConfig.model_fields.keys() - TrainConfig.model_fields.keys()):
+    keys = read_keys(file)
+    if not keys and not settings:
+        raise InputError(f"{file}: is empty; write `key: value` lines, as in studies/quickstart.yaml")
+    if not keys & (StudyConfig.model_fields.keys() - TrainConfig.model_fields.keys()):
         config = read_config(TrainConfig, file, settings)
         names = {"method": config.method.name, "ensemble": config.ensemble.kind, "model": config.model.name}
         return {"file": str(file), "kind": "training", **names, "steps": config.training.steps}

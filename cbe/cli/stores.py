@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from cbe.errors import InputError
 
 if TYPE_CHECKING:
     from cbe.store.folder import Store, StudyFolder
@@ -24,7 +27,12 @@ def opened(store: str | None, otherwise: str = DEFAULT) -> Store:
     """The store a command was given."""
     from cbe.store.folder import Store
 
-    return Store.open(store or otherwise)
+    place = store or otherwise
+    if "://" not in place and Path(place).is_file():
+        raise InputError(
+            f"{place}: is a file; a store is a folder or s3://bucket/prefix; give another --store"
+        )
+    return Store.open(place)
 
 
 def again(verb: str, folder: StudyFolder) -> str:

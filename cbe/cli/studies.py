@@ -85,7 +85,7 @@ def plain_table(left: Sequence[str], right: Sequence[str] = ()) -> Table:
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for name in left:
-        table.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold", no_wrap=name in ("study", "state", "stage"))
     for name in right:
         table.add_column(name, justify="right", no_wrap=True)
     return table

@@ -58,6 +58,8 @@ class Confirm(Section):
     @model_validator(mode="before")
     @classmethod
     def _as_many_runs_as_listed(cls, value: Any) -> Any:
+        if value is False or value in ("none", "off"):
+            return {"runs": 0}
         if isinstance(value, dict) and "runs" not in value:
             listed = next(
                 (v for k in ("seeds", "label_splits") if isinstance(v := value.get(k), (list, tuple))), None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ def connected(study: StudyConfig, address: str | None) -> Iterator[None]:
         return
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     try:
+        _knock(address)
         if address == "local":
             # Workers of one trial find each other through the dashboard's state; one alone needs none.
             ray.init(
@@ -44,7 +46,7 @@ def connected(study: StudyConfig, address: str | None) -> Iterator[None]:
             )
         else:
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(
             f"no Ray cluster at {address} ({reason}); start one with `ray start --head`, "
@@ -54,6 +56,13 @@ def connected(study: StudyConfig, address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Fails at once where nobody answers, which takes Ray itself minutes."""
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if colon and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=5).close()
 
 
 def resources(study: StudyConfig, room: Room) -> dict[str, float]:

@@ -88,7 +88,8 @@ class Claim:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            text = str(error) if isinstance(error, CbeError) else kind.__name__
+            plainly = {KeyboardInterrupt: "Ctrl-C", SystemExit: "terminated"}
+            text = str(error) if isinstance(error, CbeError) else plainly.get(kind, kind.__name__)
             self._say(state="interrupted", why=text)
 
     @contextmanager
