@@ -122,6 +122,8 @@ class Location:
         selector = fs.FileSelector(self.root, allow_not_found=True, recursive=recursive)
         try:
             found = self.filesystem.get_file_info(selector)
+        except FileNotFoundError:  # the folder came into being between two looks at it
+            return []
         except (pa.ArrowException, OSError) as error:
             raise self.unreadable(error) from error
         entries = (
