@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import doctest
 import json
-import resource
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,7 @@ from cbe.store.location import Location
 from cbe.store.reader import MERGED
 from cbe.store.recorder import MOST_FILES, Recorder
 from cbe.store.redact import redact, redacted_json
+from tests.conftest import small_files
 
 NEVER = 3600.0  # flush_s where a test decides itself when rows are written
 
@@ -194,17 +193,6 @@ def test_while_reports_cannot_be_written_no_trial_row_is(recorder: Recorder, fol
     recorder.flush()
     assert recorder.problem is None
     assert trial(folder, "a")["state"] == "completed" and reports(folder, "a") == {1: 1.0}
-
-
-@contextmanager
-def small_files(most: int) -> Iterator[None]:
-    """No file can grow beyond some bytes, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_full_disk_keeps_rows_in_memory_until_there_is_space(folder: StudyFolder) -> None:

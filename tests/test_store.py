@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import fsspec
@@ -28,6 +26,7 @@ from cbe.store.folder import Store, StudyFolder
 from cbe.store.location import Location
 from cbe.store.run_folder import SCHEMA
 from cbe.store.schema import METRICS, TABLES, TRIALS, build, replaced
+from tests.conftest import small_files
 
 
 @pytest.fixture
@@ -231,17 +230,6 @@ def test_a_failed_write_leaves_the_old_file_and_says_what_to_do(folder: StudyFol
         folder.write("status.json", b"new and longer")
     assert folder.read("status.json") == b"old"
     assert [path.name for path in Path(folder.uri).iterdir()] == ["status.json"]
-
-
-@contextmanager
-def small_files(most: int) -> Iterator[None]:
-    """No file can grow beyond some bytes, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 # Merging: each of these is an order of events that real processes meet by chance only.

@@ -17,7 +17,6 @@ from pathlib import Path
 import boto3
 import numpy as np
 import pytest
-from moto.server import ThreadedMotoServer
 
 from cbe.data import Dataset, Pool, open_dataset
 from cbe.errors import DataError
@@ -35,24 +34,9 @@ from tests.contract.small_sources import (
 )
 
 
-@pytest.fixture(scope="module")
-def s3_port() -> Iterator[int]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    yield server.get_host_and_port()[1]
-    server.stop()
-
-
 @pytest.fixture
-def s3(s3_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def s3(s3_port: int, ambient: None) -> Iterator[str]:
     """The query that leads to a real S3 API with a bucket `cbe-bucket`."""
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }.items():
-        monkeypatch.setenv(name, value)
     client = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{s3_port}")
     client.create_bucket(Bucket="cbe-bucket")
     yield f"?endpoint_override=127.0.0.1:{s3_port}&scheme=http&region=us-east-1"

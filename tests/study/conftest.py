@@ -68,25 +68,14 @@ def actors() -> list[Any]:
 
 
 @pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def bucket(s3_port: int, ambient: None) -> str:
     """The address of an empty store on a real S3 API."""
-    from moto.server import ThreadedMotoServer
     from pyarrow.fs import FileSystem
 
-    keys = {
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
-    for name, value in keys.items():
-        monkeypatch.setenv(name, value)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    query = f"endpoint_override=127.0.0.1:{server.get_host_and_port()[1]}&scheme=http&region=us-east-1"
+    query = f"endpoint_override=127.0.0.1:{s3_port}&scheme=http&region=us-east-1"
     filesystem, path = FileSystem.from_uri(f"s3://cbe-studies?{query}&allow_bucket_creation=true")
     filesystem.create_dir(path)
-    yield f"s3://cbe-studies/results?{query}"
-    server.stop()
+    return f"s3://cbe-studies/results?{query}"
 
 
 @pytest.fixture(scope="session")
