@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+from rich.console import Console
 
+import cbe.cli
+from cbe.cli import console
 from cbe.data import Dataset, open_dataset
 from cbe.spec import TrainConfig
 
@@ -97,3 +102,37 @@ def small_files(most: int) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def digits() -> Dataset:
     return open_dataset(small().data)
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def words(self) -> str:
+        """What was printed without line breaks, which depend on the width."""
+        return " ".join(self.out.split())
+
+
+Cbe = Callable[..., Done]
+
+
+@pytest.fixture
+def cbe_(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Cbe]:
+    """The command, in this process and in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CBE_STORE", raising=False)
+    monkeypatch.setattr(console, "out", Console(width=80))
+
+    def call(*arguments: object) -> Done:
+        monkeypatch.setattr(sys, "argv", ["cbe", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cbe.cli.main()
+        code = ended.value.code
+        return Done(code if isinstance(code, int) else 0, *capsys.readouterr())
+
+    yield call

@@ -7,25 +7,23 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import boto3
 import pytest
 import yaml
 from moto.server import ThreadedMotoServer
-from rich.console import Console
 
-import cbe.cli
-from cbe.cli import console
 from cbe.errors import ConfigError, InputError
 from cbe.spec import StudyConfig, TrainConfig, read_config
 from cbe.store.folder import Store, StudyFolder
 from cbe.study.control import STATUS, Claim, status
 from cbe.study.overview import details, overviews
 from cbe.study.start import amend, begin, load
+from tests.conftest import Cbe
 
 PLAIN: dict[str, Any] = {
     "name": "heads",
@@ -41,40 +39,6 @@ PLAIN: dict[str, Any] = {
     "budget": {"trials": 4},
     "confirm": {"configs": 1, "runs": 2},
 }
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def words(self) -> str:
-        """What was printed without line breaks, which depend on the width."""
-        return " ".join(self.out.split())
-
-
-Cbe = Callable[..., Done]
-
-
-@pytest.fixture
-def cbe_(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Cbe]:
-    """The command, in this process and in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("CBE_STORE", raising=False)
-    monkeypatch.setattr(console, "out", Console(width=80))
-
-    def call(*arguments: object) -> Done:
-        monkeypatch.setattr(sys, "argv", ["cbe", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cbe.cli.main()
-        code = ended.value.code
-        return Done(code if isinstance(code, int) else 0, *capsys.readouterr())
-
-    yield call
 
 
 def write(path: Path, **changes: Any) -> Path:

@@ -29,20 +29,13 @@ from optuna.trial import FrozenTrial, TrialState
 
 from cbe.errors import InputError
 from cbe.spec import StudyConfig
-from cbe.spec.search import Parameter, applicable, order
+from cbe.spec.search import applicable, order
+from cbe.store.history import TOLD, about, distribution, is_in_space, remembered
 from cbe.study.assignment import Assignment, Pair
 
 Rows = Mapping[str, Mapping[str, Any]]  # the store's trials by name
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-# What the store calls a trial's end, and what the sampler is told.
-TOLD = {
-    "completed": TrialState.COMPLETE,
-    "stopped": TrialState.PRUNED,
-    "infeasible": TrialState.PRUNED,  # without a value: the sampler takes it for the worst
-    "failed": TrialState.FAIL,
-}
 
 
 def _startup(study: StudyConfig) -> int:
@@ -113,7 +106,7 @@ class Sampling:
         )
         made.set_user_attr("question", self._config.question)
         made.set_user_attr("home", self._home)
-        made.add_trials([trial for row in rows.values() if (trial := self._remembered(row))])
+        made.add_trials([trial for row in rows.values() if (trial := remembered(self._config, row))])
         made.set_user_attr("space", space)  # last: a history that was cut short is made again
         return made
 
@@ -122,34 +115,6 @@ class Sampling:
 
     def _is_ours(self, name: str) -> bool:
         return name == self._config.name or name.startswith(f"{self._config.name} (")
-
-    def _remembered(self, row: Mapping[str, Any]) -> FrozenTrial | None:
-        """A trial of the store as the sampler would know it; None where it is not of this space."""
-        point = json.loads(row["params"] or "{}")
-        if row["role"] != "search" or not self._is_in_space(point):
-            return None
-        state = TOLD.get(row["state"], TrialState.RUNNING)
-        values = row["values"] if state == TrialState.COMPLETE else None
-        reports = {row["step"]: row["objective"]} if row["step"] and row["objective"] is not None else None
-        several = len(self._config.objectives) > 1
-        return optuna.create_trial(
-            state=state,
-            params=point,
-            distributions={key: self._distributions[key] for key in point},
-            values=values,
-            intermediate_values=None if several else reports,
-            user_attrs=_about(row["trial"], (row["seed"], row["split_seed"]), row["preset"]),
-        )
-
-    def _is_in_space(self, point: Mapping[str, Any]) -> bool:
-        """Whether sampling could have given this point."""
-        return point.keys() == self._keys(point) and all(
-            self._config.search[key].contains(value) for key, value in point.items()
-        )
-
-    def _keys(self, point: Mapping[str, Any]) -> set[str]:
-        values = self._config.values(point)
-        return {key for key, p in self._config.search.items() if applicable(key, p, values)}
 
     def trials(self) -> dict[str, FrozenTrial]:
         """What the sampler knows, by our names of the trials."""
@@ -171,14 +136,14 @@ class Sampling:
             if applicable(key, parameter, self._config.values(point)):
                 point[key] = _suggest(trial, key, self._distributions[key])
         # The name comes last of all: a trial that has one is whole, whenever the driver died.
-        for key, value in _about(name, pair, None).items():
+        for key, value in about(name, pair, None).items():
             trial.set_user_attr(key, value)
         self._running[trial.number] = trial
         return Assignment(name, "search", pair, point, number=trial.number)
 
     def add(self, assignment: Assignment) -> Assignment:
         """Takes a given point into the history, where it lies in the space."""
-        if not self._is_in_space(assignment.point) or not assignment.point:
+        if not is_in_space(self._config, assignment.point) or not assignment.point:
             return assignment
         point = dict(assignment.point)
         self._optuna.add_trial(
@@ -186,7 +151,7 @@ class Sampling:
                 state=TrialState.RUNNING,
                 params=point,
                 distributions={key: self._distributions[key] for key in point},
-                user_attrs=_about(assignment.trial, assignment.pair, assignment.preset),
+                user_attrs=about(assignment.trial, assignment.pair, assignment.preset),
             )
         )
         number = len(self._optuna.get_trials(deepcopy=False)) - 1
@@ -212,21 +177,6 @@ class Sampling:
                 return None
             self._running[number] = optuna.Trial(self._optuna, known._trial_id)
         return self._running[number]
-
-
-def _about(name: str, pair: Pair, preset: str | None) -> dict[str, Any]:
-    return {"seed": pair[0], "label_split": pair[1], "preset": preset, "trial": name}
-
-
-def distribution(parameter: Parameter) -> BaseDistribution:
-    """A dimension as Optuna has it."""
-    if parameter.choice is not None:
-        return CategoricalDistribution(parameter.choice)
-    if parameter.int_ is not None:
-        low, high = parameter.int_
-        return IntDistribution(low, high, log=parameter.log, step=int(parameter.step or 1))
-    assert parameter.float_ is not None
-    return FloatDistribution(*parameter.float_, log=parameter.log, step=parameter.step)
 
 
 def _suggest(trial: optuna.Trial, key: str, over: BaseDistribution) -> Any:

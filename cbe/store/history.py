@@ -1,0 +1,76 @@
+"""A study's trials in Optuna's terms: for the sampler, for an export, for importances."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.trial import FrozenTrial, TrialState
+
+from cbe.spec import StudyConfig
+from cbe.spec.search import Parameter, applicable
+
+Point = Mapping[str, Any]
+
+# What the store calls a trial's end, and what the sampler is told.
+TOLD = {
+    "completed": TrialState.COMPLETE,
+    "stopped": TrialState.PRUNED,
+    "infeasible": TrialState.PRUNED,  # without a value: the sampler takes it for the worst
+    "failed": TrialState.FAIL,
+}
+
+
+def distribution(parameter: Parameter) -> BaseDistribution:
+    """A dimension as Optuna has it."""
+    if parameter.choice is not None:
+        return CategoricalDistribution(parameter.choice)
+    if parameter.int_ is not None:
+        low, high = parameter.int_
+        return IntDistribution(low, high, log=parameter.log, step=int(parameter.step or 1))
+    assert parameter.float_ is not None
+    return FloatDistribution(*parameter.float_, log=parameter.log, step=parameter.step)
+
+
+def is_in_space(study: StudyConfig, point: Point) -> bool:
+    """Whether sampling could have given this point."""
+    values = study.values(point)
+    keys = {key for key, parameter in study.search.items() if applicable(key, parameter, values)}
+    return point.keys() == keys and all(study.search[key].contains(value) for key, value in point.items())
+
+
+def remembered(
+    study: StudyConfig, row: Mapping[str, Any], curve: Mapping[int, float] | None = None
+) -> FrozenTrial | None:
+    """A row of `trials` as a trial of Optuna's; None where it is not of the search or not of this space.
+
+    `curve` is the objective by step; without it the last value alone is known.
+    """
+    point = json.loads(row["params"] or "{}")
+    if row["role"] != "search" or not is_in_space(study, point):
+        return None
+    state = TOLD.get(row["state"], TrialState.RUNNING)
+    if curve is None and row["step"] and row["objective"] is not None:
+        curve = {row["step"]: row["objective"]}
+    several = len(study.objectives) > 1  # of those Optuna keeps no curve
+    return optuna.create_trial(
+        state=state,
+        params=point,
+        distributions={key: distribution(study.search[key]) for key in point},
+        values=row["values"] if state == TrialState.COMPLETE else None,
+        intermediate_values=dict(curve or {}) if not several else None,
+        user_attrs=about(row["trial"], (row["seed"], row["split_seed"]), row["preset"]),
+    )
+
+
+def about(name: str, pair: tuple[int, int], preset: str | None) -> dict[str, Any]:
+    """What Optuna is told of a trial beside its point."""
+    return {"seed": pair[0], "label_split": pair[1], "preset": preset, "trial": name}
