@@ -347,8 +347,8 @@ def test_best_says_its_sentence_then_the_table_then_the_searched_values(
     assert done.code == 0
     assert done.out.startswith("aaaaaaaaaaaa has 31.0 % validation error (95 % ")
     # ± of the mean of .30 and .32, and of the differences −.20 and −.19, by t with one degree of freedom
-    assert "1 aaaaaaaaaaaa 2 31.00 12.71 −19.50 ± 6.35 25.00 32.00" in done.words
-    assert "2 base 2 50.50 6.35 – 50.00 51.50" in done.words
+    assert "1 aaaaaaaaaaaa 2 31.00 ± 12.71 −19.50 ± 6.35 – 25.00 32.00 p = 0.016" in done.words
+    assert "2 base 2 50.50 ± 6.35 – – 50.00 51.50" in done.words
     assert "* not used for selection" in done.out
     assert "loss.weights.lb: 0.25" in done.out and "ensemble.heads: 4" in done.out
 

@@ -1,39 +1,52 @@
-"""`cbe best`: the answer of a study."""
+"""`cbe best`: the answer of a study, or of all."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cbe.cli import stores
-from cbe.cli.studies import Name, plain_table
-from cbe.cli.words import NOT_SELECTED, NOTHING, counts
+from cbe.cli.studies import plain_table
+from cbe.cli.words import NOT_SELECTED, NOTHING, clean, counts
 from cbe.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from cbe.report.best import Answer, Ranked
+    from cbe.report.across import Task
+    from cbe.report.best import Answer
+    from cbe.report.paired import Difference, Interval
 
 _DECIMALS = {"validation_loss": 4, "parameters": 0, "macs": 0}
 
 
 def command(
-    name: Name,
+    name: Annotated[str | None, typer.Argument(help="The study's name; all studies when left out")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="How many configs")] = 1,
+    where: Annotated[
+        str | None, typer.Option(help="Rank only trials for which this SQL holds, as 'ensemble_heads <= 4'")
+    ] = None,
     store: stores.Option = None,
     as_json: Annotated[bool, typer.Option("--json", help="An object for a program")] = False,
     as_yaml: Annotated[bool, typer.Option("--yaml", help="A file for `cbe train`")] = False,
 ) -> None:
     """Say which config is best, and how sure that is."""
+    from cbe.report.across import best_of_all
     from cbe.report.best import best
 
     if as_json and as_yaml:
         raise InputError("--json and --yaml: both were given; give one of the two")
-    folder = stores.opened(store).study(name)
-    answer = best(folder, k)
+    place = stores.opened(store)
+    if name is None:
+        if as_yaml:
+            raise InputError("--yaml: of which study? give its name, as `cbe best NAME --yaml`")
+        print_tasks(best_of_all(place, k, where), as_json=as_json)
+        return
+    folder = place.study(name)
+    answer = best(folder, k, where=where)
     if as_yaml:
         print(answer.to_yaml(), end="")
     else:
@@ -50,6 +63,8 @@ def print_answer(answer: Answer, again: str, *, as_json: bool) -> None:
     from cbe.cli.console import out
 
     out.print(Text(answer.sentence, "bold"))
+    if answer.where:
+        out.print(Text(f"of trials where {answer.where}", "dim"))
     out.print(_ranking(answer))
     out.print(Text(f"{NOT_SELECTED}\ntrials: {counts(answer.counts)}", "dim"))
     if answer.front:
@@ -66,16 +81,17 @@ def print_answer(answer: Answer, again: str, *, as_json: bool) -> None:
 
 def _ranking(answer: Answer) -> Table:
     metric = answer.metric
-    figures = ("n", _head(metric), "±\n(95 %)", "against base\n(95 %)", "search\nsaid", "test\nerror*, %")
-    table = plain_table(("rank", "config"), figures)
+    beside = ("against\nbase\n± 95 %", "against\npaper\n± 95 %")
+    figures = ("n", f"{_head(metric)}\n± 95 %", *beside, "search\nsaid", "test\nerror*, %")
+    table = plain_table(("#", "config"), figures)
     for each in answer.ranked:
         table.add_row(
             str(each.rank),
             each.preset or each.config_id,
             str(each.n),
-            _number(metric, each.mean),
-            _reach(metric, each.interval),
-            _against_base(metric, each),
+            _mean(metric, each.mean, each.interval),
+            _against(metric, each.versus_base),
+            _against(metric, each.versus_paper),
             _number(metric, each.searched),
             _number("test_error", each.test_error),
         )
@@ -96,16 +112,52 @@ def _head(metric: str) -> str:
     return metric.replace("_", "\n") + (", %" if metric.endswith("_error") else "")
 
 
-def _against_base(metric: str, ranked: Ranked) -> str:
-    found = ranked.versus_base
+def print_tasks(tasks: Sequence[Task], *, as_json: bool) -> None:
+    """The best of all studies on stdout."""
+    if as_json:
+        print(json.dumps([task.to_plain() for task in tasks], indent=2))
+        return
+    from rich.text import Text
+
+    from cbe.cli.console import out
+
+    for task in tasks:
+        out.print(Text(clean(task.title), "bold"))
+        out.print(_placing(task))
+        out.print()
+    beside = "" if all(task.confirmed for task in tasks) else "; figures of a search flatter its best"
+    out.print(Text(f"Ranked by validation error at the end of training{beside}.\n{NOT_SELECTED}", "dim"))
+
+
+def _placing(task: Task) -> Table:
+    metric = "validation_error"
+    figures = ("n", f"{_head(metric)}\n± 95 %", "against\nbase\n± 95 %", "test\nerror*, %")
+    table = plain_table(("#", "config", "of" if task.confirmed else "of the search of"), figures)
+    for each in task.ranked:
+        table.add_row(
+            str(each.rank),
+            each.preset or each.config_id,
+            ", ".join(each.studies),
+            str(each.n),
+            _mean(metric, each.mean, each.interval),
+            _against(metric, each.versus_base),
+            _number("test_error", each.test_error),
+        )
+    return table
+
+
+def _mean(metric: str, mean: float, interval: Interval | None) -> str:
+    """A mean and how far its interval goes to either side; alone where there is one run."""
+    if interval is None:
+        return _number(metric, mean)
+    return f"{_number(metric, mean)} ± {_number(metric, (interval[1] - interval[0]) / 2)}"
+
+
+def _against(metric: str, found: Difference | None) -> str:
     if found is None:
         return NOTHING
-    return f"{_number(metric, found.mean)} ± {_reach(metric, found.interval)}"
-
-
-def _reach(metric: str, interval: tuple[float, float] | None) -> str:
-    """How far an interval goes to either side of its mean."""
-    return NOTHING if interval is None else _number(metric, (interval[1] - interval[0]) / 2)
+    p = "p < 0.001" if found.p < 0.001 else f"p = {found.p:.3f}"
+    return f"{_mean(metric, found.mean, found.interval)}\n{p}"
 
 
 def _number(metric: str, value: float | None) -> str:

@@ -6,10 +6,10 @@ import difflib
 import json
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import mean
+from statistics import fmean, mean
 from typing import Any, Literal
 
 import yaml
@@ -22,6 +22,7 @@ from cbe.report.paired import Difference, Interval, Pair, paired, t_interval
 from cbe.report.wording import UNITS, against, figure, verdict
 from cbe.spec import Objective, StudyConfig
 from cbe.spec.files import faults_of
+from cbe.store import sql
 from cbe.store.folder import STUDY_FILE, Store, StudyFolder
 
 _COLUMNS = (
@@ -60,6 +61,7 @@ class Answer:
     metric: str
     direction: Literal["minimize", "maximize"]
     confirmed: bool
+    where: str | None  # the condition that trials had to meet
     ranked: tuple[Ranked, ...]  # the best, then the presets that are not among them
     front: tuple[FrontPoint, ...]  # where there are several objectives
     counts: dict[str, int]  # trials by state
@@ -71,30 +73,39 @@ class Answer:
     def to_yaml(self, ranked: Ranked | None = None) -> str:
         """A file for `cbe train`: a config, the best unless another is given, on its first seed and split."""
         chosen = ranked or self.ranked[0]
-        about = f"Rank {chosen.rank} of study {self.study}: {chosen.sentence}"
+        among = f", of trials where {self.where}" if self.where else ""
+        about = f"Rank {chosen.rank} of study {self.study}{among}: {chosen.sentence}"
         header = textwrap.fill(
             about, 110, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
         )
         return f"{header}\n{yaml.safe_dump(chosen.config, sort_keys=False, allow_unicode=True)}"
 
 
-def best(folder: StudyFolder, k: int = 1, study: StudyConfig | None = None) -> Answer:
-    """The k best configs of a study, with the paper's and the base beside them."""
+def best(
+    folder: StudyFolder, k: int = 1, study: StudyConfig | None = None, where: str | None = None
+) -> Answer:
+    """The k best configs of a study, with the paper's and the base beside them.
+
+    `where` is a condition in SQL that trials must meet to be ranked; what they are compared with is not.
+    """
     if k < 1:
         raise InputError(f"k = {k}: wanted a number of configs; give 1 or more")
     study = study or read_study(folder)
     rows = folder.table("trials", _COLUMNS).sort_by("trial").to_pylist()
-    configs = grouped(rows, study)
-    if not configs:
-        raise InputError(_nothing(folder.name, rows))
+    wanted = _meeting(folder, where) if where else {row["trial"] for row in rows}
+    configs = grouped((row for row in rows if row["preset"] or row["trial"] in wanted), study)
+    if not any(_is_wanted(config, wanted) for config in configs):
+        meets_not = f"{folder.name}: no trial that was trained to its end meets {where}; ask for less"
+        raise InputError(meets_not if where and configs else _nothing(folder.name, rows))
     first, role = study.objectives[0], deciding_role(configs)
-    ranked = _rank(configs, role, first)
+    ranked = _rank(configs, role, first, wanted, k)
     return Answer(
         study=study.name,
         metric=first.metric,
         direction=first.direction,
         confirmed=role == "confirm",
-        ranked=(*ranked[:k], *(each for each in ranked[k:] if each.preset)),
+        where=where,
+        ranked=ranked,
         front=front(configs, study.objectives) if len(study.objectives) > 1 else (),
         counts=dict(Counter(row["state"] for row in rows)),
         sentence=ranked[0].sentence,
@@ -116,7 +127,10 @@ def read_study(folder: StudyFolder) -> StudyConfig:
         raise ConfigError(faults_of(error, StudyConfig, plain, where)) from None
 
 
-def _rank(configs: Sequence[Config], role: Role, objective: Objective) -> list[Ranked]:
+def _rank(
+    configs: Sequence[Config], role: Role, objective: Objective, wanted: Set[str], k: int
+) -> tuple[Ranked, ...]:
+    """The k best, and the presets that are not among them."""
     sign = 1 if objective.direction == "minimize" else -1
     runs = {config.config_id: found for config in configs if (found := config.runs(role))}
 
@@ -124,11 +138,28 @@ def _rank(configs: Sequence[Config], role: Role, objective: Objective) -> list[R
         values = runs[config.config_id]
         # The search may have stopped a config on the seeds it is bad on: what ended on most comes first.
         finished = -len(values) if role == "search" else 0
-        return (finished, sign * mean(values.values()), config.first_trial)
+        is_beside = not _is_wanted(config, wanted)  # there to be compared with
+        return (is_beside, finished, sign * fmean(values.values()), config.first_trial)
 
     fixed = {config.preset: runs.get(config.config_id, {}) for config in configs if config.preset}
     in_order = sorted((config for config in configs if config.config_id in runs), key=merit)
-    return [_ranked(rank, config, role, objective, fixed) for rank, config in enumerate(in_order, start=1)]
+    return tuple(
+        _ranked(rank, config, role, objective, fixed)
+        for rank, config in enumerate(in_order, start=1)
+        if rank <= k or config.preset
+    )
+
+
+def _is_wanted(config: Config, wanted: Set[str]) -> bool:
+    return any(row["trial"] in wanted for row in config.rows)
+
+
+def _meeting(folder: StudyFolder, where: str) -> set[str]:
+    """The trials that meet a condition."""
+    found = sql.answer(
+        f"select trial from trials where ({where}\n)", lambda table, columns: folder.table(table, columns)
+    )
+    return set(found["trial"].to_pylist())
 
 
 def _ranked(
@@ -186,6 +217,14 @@ def _sentence(ranked: Ranked, role: Role, objective: Objective) -> str:
         said += "; selected on test labels"
     said += "." if role == "confirm" else "; not yet confirmed."
     return said[0].upper() + said[1:] if ranked.preset else said
+
+
+def known(store: Store, name: str) -> StudyFolder:
+    """A study's folder; refuses a name that the store does not have."""
+    folder = store.study(name)
+    if not folder.exists():
+        raise InputError(_unknown(folder))
+    return folder
 
 
 def _unknown(folder: StudyFolder) -> str:

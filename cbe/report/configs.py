@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import mean
+from statistics import fmean
 from typing import Any, Literal
 
 from cbe.report.paired import Pair
@@ -50,7 +50,7 @@ class Config:
         values: dict[Pair, list[float]] = defaultdict(list)
         for row in self.completed(role):
             values[pair_of(row)].append(row["objective"])
-        return {pair: mean(each) for pair, each in values.items()}
+        return {pair: fmean(each) if len(each) > 1 else each[0] for pair, each in values.items()}
 
 
 def grouped(rows: Iterable[Row], study: StudyConfig) -> list[Config]:

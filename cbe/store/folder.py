@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,7 @@ STUDY_FILE = "study.yaml"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _ASIDE = re.compile(r"\..+\.\d+")  # what cbe.files calls a file in the making
 _DAY_S = 24 * 3600.0
+_AT_ONCE = 8  # studies read
 
 Names = list[str]
 
@@ -60,6 +62,20 @@ class Store:
                 "with a letter or digit and has no two dots in a row; choose another name"
             )
         return StudyFolder(name, self.location.at(name))
+
+    def table(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        where: pc.Expression | None = None,
+        studies: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """The latest revision of every row of some studies, of all where none are named."""
+        folders = [self.study(name) for name in (self.names() if studies is None else studies)]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            parts = list(pool.map(lambda folder: folder.table(table, columns, where), folders))
+        empty = TABLES[table].fields(columns or TABLES[table].schema.names).empty_table()
+        return pa.concat_tables([empty, *parts])
 
 
 @dataclass(frozen=True)

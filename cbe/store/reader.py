@@ -77,7 +77,7 @@ def read(
     """The rows that count and for which `where` holds, in no particular order."""
     wanted = table.fields(table.schema.names if columns is None else list(columns))
     asked = _mentioned(where, table)
-    schema = table.fields(list(dict.fromkeys([*wanted.names, *asked, *_order(table)])))
+    schema = table.fields(list(dict.fromkeys([*wanted.names, *asked])))
     # A row that does not hold now may have held in an older revision: only keys can be asked before.
     early = where if where is not None and set(asked) <= set(table.key) else None
     for _ in range(_TRIES):
@@ -126,6 +126,9 @@ def _latest(listing: Listing, table: Table, schema: pa.Schema, where: pc.Express
     merged = [part for part in listing.live if part.name.endswith(MERGED)]
     base = max(merged, key=lambda part: part.entry.size, default=None)
     rest = [part for part in listing.live if part is not base]
+    if base is not None and not rest:
+        return listing.rows([base], schema, where)
+    schema = table.fields(list(dict.fromkeys([*schema.names, *_order(table)])))
     rows = listing.rows(rest, schema, where)
     if base is None:
         return resolve(rows, table)

@@ -1,0 +1,104 @@
+"""What `cbe.open_store` gives: the results of all studies of a store, for a program or a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cbe.errors import InputError
+from cbe.report.across import Task, best_of_all
+from cbe.report.best import Answer, best, known
+from cbe.store import sql
+from cbe.store.folder import Store
+
+Frames = Literal["arrow", "pandas", "polars"]
+
+
+@dataclass(frozen=True)
+class Results:
+    """Reads a store as it is at the moment of asking, also while studies write to it.
+
+    Tables come as pyarrow's, or as pandas' or polars' frames where the store was opened for them.
+    """
+
+    store: Store
+    frames: Frames = "arrow"
+
+    def studies(self) -> list[str]:
+        """The names of the studies."""
+        return self.store.names()
+
+    def trials(
+        self,
+        study: str | None = None,
+        columns: Sequence[str] | None = None,
+        where: pc.Expression | None = None,
+    ) -> Any:
+        """One row a trial, of one study or of all; `where` as `pc.field("state") == "completed"`."""
+        return self._frame(self._table("trials", study, columns, where))
+
+    def metrics(self, trial: str | None = None, study: str | None = None) -> Any:
+        """One row a report, in the order of steps: of a trial (`STUDY/TRIAL`), of a study, or of all."""
+        if trial and "/" in trial:
+            study, _, trial = trial.partition("/")
+        elif trial and study is None:
+            raise InputError(f"trial {trial!r}: of which study? wanted STUDY/TRIAL, as quickstart/{trial}")
+        where = pc.field("trial") == trial if trial else None
+        found = self._table("metrics", study, None, where)
+        if trial and not len(found):
+            names = self._table("trials", study, ["trial"])["trial"].to_pylist()
+            if trial not in names:
+                raise InputError(f"trial {trial}: study {study} has none of that name; it has {len(names)}")
+        return self._frame(found.sort_by([(name, "ascending") for name in ("study", "trial", "step")]))
+
+    def best(self, study: str, k: int = 1, where: str | None = None) -> Answer:
+        """The k best configs of a study and how sure that is; `where` is a condition in SQL."""
+        return best(self.store.study(study), k, where=where)
+
+    def best_of_all(self, k: int = 1, where: str | None = None) -> tuple[Task, ...]:
+        """The k best configs of all studies, for each set of images and labels."""
+        return best_of_all(self.store, k, where)
+
+    def sql(self, query: str, study: str | None = None, timeout_s: float | None = None) -> Any:
+        """The answer to one SELECT over trials, metrics, confusions and events."""
+        studies = None if study is None else [known(self.store, study).name]
+        return self._frame(sql.select(self.store, query, studies, timeout_s))
+
+    def _table(
+        self,
+        table: str,
+        study: str | None,
+        columns: Sequence[str] | None = None,
+        where: pc.Expression | None = None,
+    ) -> pa.Table:
+        if study is None:
+            return self.store.table(table, columns, where)
+        return known(self.store, study).table(table, columns, where)
+
+    def _frame(self, table: pa.Table) -> Any:
+        if self.frames == "pandas":
+            return table.to_pandas()
+        if self.frames == "polars":
+            import polars
+
+            return polars.from_arrow(table)
+        return table
+
+
+def open_store(uri: str = "results", frames: Frames = "arrow") -> Results:
+    """The results of a store at a local path or s3://bucket/prefix.
+
+    >>> open_store("nowhere").studies()
+    []
+    """
+    wanted = ("arrow", "pandas", "polars")
+    if frames not in wanted:
+        raise InputError(f"frames {frames!r}: wanted {', '.join(wanted)}")
+    if frames != "arrow" and find_spec(frames) is None:
+        raise InputError(f"frames {frames!r}: {frames} is not installed; `pip install {frames}`")
+    return Results(Store.open(uri), frames)

@@ -1,0 +1,253 @@
+"""What `cbe.open_store` gives: tables, answers across studies, and reading while others write."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import boto3
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from scipy import stats
+
+import cbe
+from cbe.errors import InputError
+from tests.conftest import Cbe
+from tests.made import Made, whole
+
+POINT = {"ensemble.heads": 4, "loss.weights.lb": 1.0}
+OTHER = {"ensemble.heads": 6, "loss.weights.lb": 1.0}
+
+
+def test_tables_come_as_arrow_pandas_or_polars(tmp_path: Path) -> None:
+    whole(tmp_path, "first")
+    kinds = {"arrow": pa.Table, "pandas": pd.DataFrame, "polars": pl.DataFrame}
+    for frames, kind in kinds.items():
+        results = cbe.open_store(str(tmp_path), frames)  # type: ignore[arg-type]
+        assert isinstance(results.trials(), kind)
+        assert isinstance(results.metrics("first/t0000"), kind)
+        assert isinstance(results.sql("select 1 as one"), kind)
+    with pytest.raises(InputError, match="wanted arrow, pandas, polars"):
+        cbe.open_store(str(tmp_path), "excel")  # type: ignore[arg-type]
+
+
+def test_trials_and_metrics_are_those_asked_for(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        whole(tmp_path, name)
+    results = cbe.open_store(str(tmp_path))
+    assert results.studies() == ["first", "second"]
+    assert len(results.trials()) == 48
+    failed = results.trials("first", ["trial"], pc.field("state") == "failed")
+    assert failed.to_pydict() == {"trial": ["t0014"]}
+    curve = results.metrics("second/t0000")
+    assert curve["step"].to_pylist() == [50, 100, 150, 200, 250, 300]
+    assert set(curve["study"].to_pylist()) == {"second"}
+    assert results.metrics("first/t0014").num_rows == 0  # it failed before its first report
+
+
+@pytest.mark.parametrize(
+    ("trial", "says"),
+    [
+        ("t0000", "wanted STUDY/TRIAL"),
+        ("first/t9999", "none of that name"),
+        ("frist/t0000", "did you mean first?"),
+    ],
+)
+def test_a_trial_that_is_not_there_is_told(tmp_path: Path, trial: str, says: str) -> None:
+    whole(tmp_path, "first")
+    with pytest.raises(InputError) as told:
+        cbe.open_store(str(tmp_path)).metrics(trial)
+    assert says in str(told.value)
+
+
+def test_a_condition_limits_what_is_ranked_but_not_what_it_is_compared_with(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    for pair, by in (((1, 1), 0.0), ((2, 2), 0.01), ((3, 3), 0.03)):
+        made.trial(0.05 + by, POINT, role="confirm", pair=pair)
+        made.trial(0.08 + by, OTHER, role="confirm", pair=pair)
+        made.trial(0.10 + by / 2, preset="base", role="confirm", pair=pair)
+        made.trial(0.02 + by, preset="paper", role="confirm", pair=pair)
+    results = cbe.open_store(str(tmp_path))
+    free, bound = results.best("made", 9), results.best("made", 9, "ensemble_heads = 6")
+    assert [each.preset or each.point["ensemble.heads"] for each in free.ranked] == ["paper", 4, 6, "base"]
+    # The paper's config, which has five heads, is better; but it was not asked for.
+    assert [each.preset or each.point["ensemble.heads"] for each in bound.ranked] == [6, "paper", "base"]
+    assert bound.ranked[0].versus_base == free.ranked[2].versus_base
+    assert bound.where == "ensemble_heads = 6"
+    assert "where ensemble_heads = 6" in " ".join(bound.to_yaml().split("\n# "))
+    for refused in ("heads = 6", "1 = 1) or (1 = 1", "true; drop view trials", "ensemble_heads = 99"):
+        if refused == "1 = 1) or (1 = 1":
+            assert len(results.best("made", 9, refused).ranked) == 4  # odd, and harmless
+        else:
+            with pytest.raises(InputError):
+                results.best("made", 1, refused)
+
+
+def test_a_config_of_several_studies_is_one_and_so_is_a_run_of_several(tmp_path: Path) -> None:
+    errors = {(0, 0): 0.05, (1, 0): 0.07, (2, 0): 0.06}
+    for name, pairs in (("first", [(0, 0), (1, 0)]), ("second", [(1, 0), (2, 0)])):
+        made = Made(tmp_path, name, confirm="off")
+        for pair in pairs:
+            made.trial(errors[pair], POINT, pair=pair)
+            made.trial(0.09 + pair[0] / 100, preset="base", pair=pair)
+        made.trial(0.061, OTHER)
+    (task,) = cbe.open_store(str(tmp_path)).best_of_all(2)
+    assert task.title == "digits, 40 labels"
+    assert not task.confirmed
+    best, other = task.ranked
+    values = list(errors.values())
+    assert (best.studies, best.n) == (("first", "second"), 3)
+    assert best.mean == pytest.approx(0.06)
+    assert best.interval == pytest.approx(
+        stats.t.interval(0.95, 2, loc=0.06, scale=stats.sem(values))  # not of four runs
+    )
+    wanted = stats.ttest_rel(values, [0.09, 0.10, 0.11])
+    assert best.versus_base is not None
+    assert best.versus_base.p == pytest.approx(wanted.pvalue)
+    assert (other.n, other.interval) == (1, None)
+
+
+def test_confirmed_configs_decide_and_configs_of_other_images_stand_by_themselves(tmp_path: Path) -> None:
+    first = Made(tmp_path, "first")
+    first.trial(0.01, OTHER)  # the search flatters
+    first.trial(0.05, POINT)
+    first.trial(0.06, POINT, role="confirm", pair=(1, 1))
+    elsewhere = Made(tmp_path, "elsewhere", data={"labels": 80, "validation": 200})
+    elsewhere.trial(0.30, POINT)
+    elsewhere.trial(0.25, OTHER, state="stopped")
+    elsewhere.trial(0.20, OTHER, pair=(1, 0))  # stopped on another seed: after what was never stopped
+    few, many = cbe.open_store(str(tmp_path)).best_of_all(5)
+    assert [few.title, many.title] == ["digits, 40 labels", "digits, 80 labels"]
+    assert (few.confirmed, [each.mean for each in few.ranked]) == (True, [0.06])
+    assert (many.confirmed, [each.mean for each in many.ranked]) == (False, [0.30, 0.20])
+
+
+def test_a_hundred_studies_with_nothing_in_them_are_told_apart_from_none(cbe_: Cbe, tmp_path: Path) -> None:
+    told = cbe_("best")
+    assert told.code == 2
+    assert "no study has a trial that was trained to its end" in told.err
+    made = Made(tmp_path / "results")
+    told = cbe_("best", "made")
+    assert (told.code, told.err.count("\n")) == (2, 1)
+    assert "has no trials yet" in told.err
+    for _ in range(2):
+        made.trial(
+            None, POINT, state="failed", steps=0, error_class="NonFiniteLoss", error_text="loss is nan"
+        )
+    told = cbe_("best", "made")
+    assert (told.code, told.err.count("\n")) == (2, 1)
+    assert "2 failed, the last one with NonFiniteLoss: loss is nan" in told.err
+    assert cbe_("best", "--yaml").code == 2
+
+
+def test_the_command_gives_the_best_of_all(cbe_: Cbe, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        whole(tmp_path / "results", name)
+    shown = cbe_("best", "-k", "2")
+    assert shown.code == 0
+    assert "digits, 40 labels" in shown.words
+    assert "first, second 3 6.40 ± 0.50 −6.60 ± 0.75" in shown.words
+    assert max(len(line) for line in shown.out.splitlines()) <= 80
+    assert '"title": "digits, 40 labels"' in cbe_("best", "--json").out
+    assert "no trial that was trained to its end meets" in cbe_("best", "--where", "ensemble_heads > 99").err
+
+
+WRITER = """
+import sys
+from cbe.store.folder import Store
+from cbe.store.recorder import Recorder
+
+folder = Store.open(sys.argv[1]).study("made")
+recorder = Recorder(folder, flush_s=0.001)
+for number in range(200):
+    name = f"t{number:04d}"
+    for state in ("running", "completed"):
+        recorder.trial(name, role="search", state=state, config_id="a", seed=number, split_seed=0,
+                       objective=0.5, last_validation_error=0.5)
+        recorder.metrics(name, {"step": 1 if state == "running" else 2, "validation_error": 0.5})
+    recorder.flush()
+    if number % 16 == 15:
+        for table in ("trials", "metrics"):
+            folder.compact(table, grace_s=1.0)
+    print(number + 1, flush=True)
+recorder.close()
+"""
+
+
+def test_a_reader_of_a_study_in_writing_sees_every_committed_row_once(tmp_path: Path) -> None:
+    Made(tmp_path)
+    results = cbe.open_store(str(tmp_path))
+    committed = looks = 0
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+
+        def listen() -> None:
+            nonlocal committed
+            assert writer.stdout is not None
+            for line in writer.stdout:
+                committed = int(line)
+
+        listener = threading.Thread(target=listen)
+        listener.start()
+        while listener.is_alive():
+            for look in (_by_table, _by_sql, _by_answer):
+                before = committed
+                trials, completed, reports = look(results)
+                assert trials >= before, f"{before} were written, {look.__name__} found {trials}"
+                assert completed >= before
+                assert reports is None or reports >= 2 * before
+            looks += 1
+        listener.join()
+    assert writer.returncode == 0
+    assert looks > 3
+    assert committed == 200
+    assert _by_table(results) == _by_sql(results) == (200, 200, 400)
+    assert (
+        len(list((tmp_path / "made" / "trials").iterdir())) < 100
+    )  # files were merged and removed meanwhile
+
+
+def _by_table(results: cbe.report.results.Results) -> tuple[int, int, int | None]:
+    trials, metrics = results.trials("made", ["trial", "state"]), results.metrics(study="made")
+    assert len(pc.unique(trials["trial"])) == len(trials)
+    assert len(metrics.group_by(["trial", "step"]).aggregate([])) == len(metrics)
+    return len(trials), trials["state"].to_pylist().count("completed"), len(metrics)
+
+
+def _by_sql(results: cbe.report.results.Results) -> tuple[int, int, int | None]:
+    (row,) = results.sql(
+        """select count(*) as n, count(distinct trial) as names,
+        count(*) filter (state = 'completed') as done from trials"""
+    ).to_pylist()
+    assert row["n"] == row["names"]
+    (reports,) = results.sql(
+        "select count(*) as n, count(distinct (trial, step)) as d from metrics"
+    ).to_pylist()
+    assert reports["n"] == reports["d"]
+    return row["n"], row["done"], reports["n"]
+
+
+def _by_answer(results: cbe.report.results.Results) -> tuple[int, int, int | None]:
+    try:
+        (task,) = results.best_of_all()
+    except InputError:  # nothing has ended yet
+        return 0, 0, None
+    return task.ranked[0].n, task.ranked[0].n, None
+
+
+def test_a_bucket_is_read_like_a_folder(ambient: None, s3_port: int) -> None:
+    address = f"127.0.0.1:{s3_port}"
+    boto3.client("s3", endpoint_url=f"http://{address}").create_bucket(Bucket="answers")
+    place = f"s3://answers/studies?endpoint_override={address}&scheme=http"
+    made = whole(place, "first")
+    made.folder.compact("trials")
+    results = cbe.open_store(place)
+    assert results.studies() == ["first"]
+    assert results.best("first").ranked[0].mean == pytest.approx(0.064)
+    assert results.sql("select count(*) as n from trials").to_pylist() == [{"n": 24}]
+    assert results.best_of_all()[0].ranked[0].mean == pytest.approx(0.064)

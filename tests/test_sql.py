@@ -1,0 +1,221 @@
+"""SQL over a store: what it answers, what it fetches for that, and all that it refuses."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cbe.errors import InputError
+from cbe.store.folder import Store
+from cbe.store.schema import TABLES
+from cbe.store.sql import answer, select
+from tests.conftest import Cbe
+from tests.made import whole
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    place = tmp_path_factory.mktemp("results")
+    for name in ("first", "second"):
+        whole(place, name)
+    return Store.open(str(place))
+
+
+def test_a_query_sees_all_studies_or_those_that_are_named(store: Store) -> None:
+    counted = "select study, count(*) as n from trials group by study order by study"
+    every = select(store, counted).to_pylist()
+    assert every == [{"study": "first", "n": 24}, {"study": "second", "n": 24}]
+    assert select(store, counted, ["second"]).to_pylist() == every[1:]
+
+
+def test_tables_join_and_values_come_in_their_types(store: Store) -> None:
+    found = select(
+        store,
+        """select t.trial, t.started, max(m.step) as last, t."values"[1] as first,
+        t.params->>'$."ensemble.heads"' as heads from Trials t join metrics m using (study, trial)
+        where t.state = 'completed' and t.preset is null and t.study = 'first' and t.role = 'search'
+        group by all order by trial""",
+    )
+    assert found.schema.field("started").type == pa.timestamp("us", "UTC")
+    assert set(found["last"].to_pylist()) == {300}
+    assert found["first"][0].as_py() == pytest.approx(0.09)
+    assert found["heads"][0].as_py() == "2"
+
+
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        ("select trial from trials where objective < 0.1", {"trial", "objective"}),
+        ("select trial from (select trial, config from trials)", {"trial"}),
+        ("select trials.step from trials", {"step"}),
+        ("from trials", set(TABLES["trials"].schema.names)),
+        ("select t from trials t", set(TABLES["trials"].schema.names)),
+        ("select columns('last_.*') from trials", {"last_validation_error", "last_test_error"}),
+        ("with x as (select seed, node from trials) select max(seed) from x where node like 'a%'", None),
+    ],
+)
+def test_only_columns_that_the_plan_reads_are_fetched(
+    store: Store, query: str, wanted: set[str] | None
+) -> None:
+    fetched: list[tuple[str, set[str]]] = []
+
+    def fetch(table: str, columns: Sequence[str]) -> pa.Table:
+        fetched.append((table, set(columns)))
+        return store.table(table, columns)
+
+    answer(query, fetch)
+    assert fetched == [("trials", {"seed", "node"} if wanted is None else wanted)]
+
+
+def test_a_column_that_is_named_but_not_needed_does_no_harm(store: Store) -> None:
+    inner = 'select trial, config, "values", started from trials'
+    query = f"select count(*) as n from ({inner}) where trial = 't0000'"
+    assert select(store, query).to_pylist() == [{"n": 2}]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "create table mine as select 1",
+        "create view trials as select 1",
+        "insert into trials values (1)",
+        "update trials set state = 'completed'",
+        "delete from trials",
+        "drop view trials",
+        "alter table trials rename to others",
+        "copy trials to '{path}'",
+        "copy (select 1) to '{path}'",
+        "export database '{path}'",
+        "attach '{path}' as other",
+        "install httpfs",
+        "load httpfs",
+        "set threads = 1",
+        "reset threads",
+        "pragma database_list",
+        "call pragma_version()",
+        "use memory",
+        "begin",
+        "checkpoint",
+        "prepare later as select 1",
+        "explain analyze select 1",
+        "select 1; drop view trials",
+        "select 1; select 2",
+        "select * from '{path}'",
+        "select * from read_csv('{path}')",
+        "select * from read_text('{path}')",
+        "select * from read_blob('{path}')",
+        "select * from read_parquet('{path}')",
+        "select * from parquet_metadata('{path}')",
+        "select * from glob('{folder}/*')",
+        "select * from sniff_csv('{path}')",
+        "select * from read_json('https://example.org/x')",
+        "select * from query('copy trials to ''{path}''')",
+        "select getenv('HOME')",
+        "from fetched",
+        "",
+        "  -- nothing",
+    ],
+)
+def test_what_writes_attaches_copies_or_reads_other_files_is_refused(
+    store: Store, tmp_path: Path, query: str
+) -> None:
+    secret = tmp_path / "secret.csv"
+    secret.write_text("word\nswordfish\n")
+    before = sorted(tmp_path.iterdir())
+    fetched = pa.table({"word": ["swordfish"]})  # a variable that must not be a table
+    assert len(fetched) == 1
+    with pytest.raises(InputError) as told:
+        select(store, query.format(path=secret, folder=tmp_path))
+    assert "\n" not in str(told.value)
+    assert "swordfish" not in str(told.value)
+    assert sorted(tmp_path.iterdir()) == before
+    assert secret.read_text() == "word\nswordfish\n"
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("selec trial from trials", 'syntax error at or near "selec"'),
+        ("select objectiv from trials", '"objective"'),
+        ("select * from trails", 'Did you mean "trials"?'),
+        ("select trial from trials where state = 'x", "unterminated"),
+        ("select sum(state) from trials", "sum"),
+    ],
+)
+def test_bad_sql_gets_one_line_that_says_what_is_wrong(store: Store, query: str, says: str) -> None:
+    with pytest.raises(InputError) as told:
+        select(store, query)
+    assert str(told.value).startswith("SQL: ")
+    assert "\n" not in str(told.value)
+    assert says in str(told.value)
+    assert "trials, metrics, confusions, events" in str(told.value)
+
+
+def test_a_query_that_takes_too_long_is_ended(store: Store) -> None:
+    with pytest.raises(InputError, match=r"took longer than 0\.2 s"):
+        select(store, "select count(*) from range(1000000000000) where range % 7 = 3", timeout_s=0.2)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=40) | st.sampled_from(["select ", "from trials", "'", '"', ";", "--"]))
+def test_whatever_is_asked_is_answered_or_refused(store: Store, query: str) -> None:
+    try:
+        select(store, query, ["first"], timeout_s=10)
+    except InputError as error:
+        assert str(error)
+
+
+def test_the_command_prints_a_table_csv_and_json(cbe_: Cbe, tmp_path: Path) -> None:
+    whole(tmp_path / "results", "first")
+    query = 'select trial, objective, "values", started from trials order by role desc, trial limit 2'
+    shown = cbe_("query", "first", query)
+    assert shown.code == 0
+    assert "t0000 0.08 [0.08]" in shown.words
+    plain = list(csv.DictReader(io.StringIO(cbe_("query", "first", query, "--format", "csv").out)))
+    assert plain[0] == {
+        "trial": "t0000",
+        "objective": "0.08",
+        "values": "[0.08]",
+        "started": "2026-05-04 12:00:00+00:00",
+    }
+    listed = json.loads(cbe_("query", query, "--format", "json").out)
+    assert [row["objective"] for row in listed] == [0.08, 0.12]
+
+
+def test_parquet_goes_to_a_file(tmp_path: Path) -> None:
+    whole(tmp_path / "results", "first")
+    query = "select trial, objective from trials where role = 'search' order by trial"
+    with (tmp_path / "answer.parquet").open("wb") as file:
+        command = [Path(sys.executable).with_name("cbe"), "query", query, "--format", "parquet"]
+        subprocess.run(command, stdout=file, check=True, cwd=tmp_path)
+    assert pq.read_table(tmp_path / "answer.parquet")["trial"][0].as_py() == "t0000"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("firts", "select 1"), "study firts: there is none of that name; did you mean first?"),
+        (("../x", "select 1"), "'../x'"),
+        (("first", "select", "1"), "wanted a study's name, if any, and one SELECT in quotes"),
+        (("drop view trials",), "got DROP"),
+    ],
+)
+def test_the_command_refuses_in_one_line(
+    cbe_: Cbe, tmp_path: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    whole(tmp_path / "results", "first")
+    told = cbe_("query", *arguments)
+    assert (told.code, told.out) == (2, "")
+    assert says in told.err
+    assert told.err.count("\n") == 1
