@@ -23,9 +23,10 @@ ALLOWED = {
     "ssl": {"errors", "spec"},
     "training": {"errors", "files", "environment", "spec", "data", "nn", "ssl"},
     "store": {"errors", "files", "spec"},
-    "report": {"errors", "spec", "store"},
+    "report": {"errors", "files", "spec", "store"},
+    "models": {"errors", "files", "spec", "data", "nn", "ssl", "training", "store", "report"},
     "study": {"errors", "files", "environment", "spec", "data", "nn", "ssl", "training", "store"},
-    "cli": {"errors", "spec", "data", "nn", "ssl", "training", "store", "report", "study"},
+    "cli": {"errors", "spec", "data", "nn", "ssl", "training", "store", "models", "report", "study"},
 }
 KNOW_RAY = ("study/", "training/launch.py", "service/jobs")
 

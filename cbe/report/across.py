@@ -26,45 +26,52 @@ _TASK = ("data_source", "data_path", "data_labels", "data_validation", "data_siz
 _COLUMNS = ", ".join(_TASK)
 _ENDED = "state = 'completed' and isfinite(last_validation_error)"
 
-# A config's id says nothing about the path of its images, so that both tell configs apart.
+# A config's id says nothing about the path of its images: the two together tell configs apart.
 _QUERY = f"""
-with runs as (
-    select config_id, data_path, role, seed, split_seed, max(preset) as preset,
-        {", ".join(f"any_value({name}) as {name}" for name in _TASK if name != "data_path")},
-        avg(last_validation_error) as error
+with ended as (
+    select study, trial, config_id, role, preset, seed, split_seed, {_COLUMNS}, last_validation_error,
+        last_test_error
     from trials where {_ENDED} and ({{where}}
-    ) group by config_id, data_path, role, seed, split_seed
+)),
+runs as (
+    select config_id, data_path, role, seed, split_seed, avg(last_validation_error) as error
+    from ended group by all
+),
+means as (select config_id, data_path, role, avg(error) as error from runs group by all),
+kinds as (
+    select config_id, data_path, role, max(preset) as preset,
+        {", ".join(f"any_value({name}) as {name}" for name in _TASK if name != "data_path")}
+    from ended group by config_id, data_path, role
 ),
 configs as (
-    select config_id, role, {_COLUMNS}, max(preset) as preset, avg(error) as error from runs group by all
+    select kinds.*, hash({", ".join(f"kinds.{name}" for name in _TASK)}) as task, error
+    from kinds join means on kinds.config_id = means.config_id and kinds.role = means.role
+        and kinds.data_path is not distinct from means.data_path
 ),
 -- As in one study: once something that was searched is confirmed, only new seeds and splits decide.
 tasks as (
-    select {_COLUMNS}, if(bool_or(role = 'confirm' and preset is null), 'confirm', 'search') as role
-    from configs group by all
+    select task, if(bool_or(role = 'confirm' and preset is null), 'confirm', 'search') as role
+    from configs group by task
 ),
 -- The search may have stopped a config on the seeds it is bad on: such configs come last.
 cut as (select distinct config_id from trials where state = 'stopped' and role = 'search'),
 chosen as (
-    select configs.*, row_number() over (
-        partition by {", ".join(f"configs.{name}" for name in _TASK)}
-        order by configs.role = 'search' and config_id in (from cut), error, config_id) as rank
-    from configs join tasks on configs.role = tasks.role
-        and {" and ".join(f"configs.{name} is not distinct from tasks.{name}" for name in _TASK)}
+    select *, row_number() over (
+        partition by task order by role = 'search' and config_id in (from cut), error, config_id) as rank
+    from configs join tasks using (task, role)
     qualify rank <= {{k}}
 ),
 bases as (
     select study, role, seed, split_seed, avg(last_validation_error) as base_error
     from trials where preset = 'base' and {_ENDED} group by all
 )
-select chosen.* exclude (error), trials.study, trials.seed, trials.split_seed,
-    trials.last_validation_error as error, trials.last_test_error as test_error, base_error
-from trials join chosen on trials.config_id = chosen.config_id and trials.role = chosen.role
-    and trials.data_path is not distinct from chosen.data_path
-left join bases on (trials.study, trials.role, trials.seed, trials.split_seed)
+select chosen.* exclude (error), ended.study, ended.seed, ended.split_seed,
+    ended.last_validation_error as error, ended.last_test_error as test_error, base_error
+from ended join chosen on ended.config_id = chosen.config_id and ended.role = chosen.role
+    and ended.data_path is not distinct from chosen.data_path
+left join bases on (ended.study, ended.role, ended.seed, ended.split_seed)
     = (bases.study, bases.role, bases.seed, bases.split_seed)
-where {_ENDED} and ({{where}}
-) order by {", ".join(f"chosen.{name} nulls first" for name in _TASK)}, rank, trials.study, trials.trial
+order by {", ".join(f"chosen.{name} nulls first" for name in _TASK)}, rank, ended.study, ended.trial
 """
 
 

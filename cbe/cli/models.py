@@ -1,0 +1,145 @@
+"""`cbe export-model` and `cbe predict`: trained models outside the store."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from cbe.cli import stores
+from cbe.cli.studies import AsJson, Name, plain_table
+from cbe.cli.words import NOTHING, clean, figure
+from cbe.errors import DataError
+
+if TYPE_CHECKING:
+    from cbe.models.export import Exported
+    from cbe.models.files import Answer, Unreadable
+    from cbe.models.model import Model
+
+Form = Literal["table", "csv", "json"]
+_COLUMNS = ("file", "label", "probability", "confidence", "disagreement")
+
+
+def export(
+    name: Name,
+    trial: Annotated[
+        str | None, typer.Option(help="Which trial; when left out, the best run of the best config")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder; models/NAME-TRIAL")] = None,
+    to: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Also as onnx (model.onnx; needs the extra cbe-studies[onnx]) or torch (model.pt2, by "
+            "torch.export); may be repeated; safetensors alone when left out"
+        ),
+    ] = None,
+    store: stores.Option = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a trial's model to a folder: weights as safetensors, and all that is known of them as JSON.
+
+    The weights are the running mean's. Before anything is written, the model must make the errors on the
+    validation images that the trial recorded. Confidences are calibrated on the same images. The onnx and
+    torch files take uint8 pixels [N, C, H, W] and answer probs [N, K] and heads [N, M, K].
+    """
+    from cbe.models.export import export_model
+
+    exported = export_model(stores.opened(store).study(name), out, trial, to or ())
+    if as_json:
+        print(json.dumps(exported.to_plain(), indent=2))
+        return
+    print(exported.folder)
+    _tell(exported)
+
+
+def _tell(exported: Exported) -> None:
+    from cbe.cli.talk import say
+
+    about, fitted = exported.about, exported.about.calibration
+    say(
+        f"{about.study} {about.trial}, step {about.step}: "
+        f"{figure('validation_error', about.validation_error)} validation error, as recorded "
+        f"(n = {fitted.n}).\nTemperature {fitted.temperature:.3g}: calibration error "
+        f"{100 * fitted.ece_before:.1f} % before, {100 * fitted.ece_after:.1f} % after, on the same images.\n"
+        f"Files: {', '.join(exported.files)}\nUse it: cbe predict {shlex.quote(str(exported.folder))} IMAGES…"
+    )
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="A folder that `cbe export-model` made")],
+    images: Annotated[list[Path], typer.Argument(help="Image files, or folders of them")],
+    form: Annotated[
+        Literal["table", "csv", "json"], typer.Option("--format", help="Of the answer")
+    ] = "table",
+    batch: Annotated[int | None, typer.Option(min=1, help="Images at once; the trial's eval_batch")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json")] = False,
+) -> None:
+    """Say what a model sees in images.
+
+    Images are resized to the model's size and made grey or RGB, as the trial's were. Confidence is the
+    label's probability, calibrated; disagreement is the share of the pairs of heads that answer differently.
+    JSON has the probabilities of all classes. An image that cannot be read is told on stderr and in the JSON,
+    the others are answered, and the exit code is 2.
+    """
+    from cbe.models.files import predict_files
+    from cbe.models.model import Model
+
+    loaded = Model.load(model)
+    lost: list[Unreadable] = []
+    answers = _told(predict_files(loaded, images, batch), lost)
+    if as_json or form == "json":
+        _print_json(loaded, answers, lost)
+    elif form == "csv":
+        _print_csv(answers)
+    else:
+        _print_table(answers)
+    if lost:
+        raise DataError(f"{len(lost)} of the images could not be read, as told above; mend or leave them out")
+
+
+def _told(found: Iterable[Answer | Unreadable], lost: list[Unreadable]) -> Iterator[Answer]:
+    """The answers; what could not be read is said at once and remembered."""
+    from cbe.cli.talk import say
+    from cbe.models.files import Unreadable
+
+    for each in found:
+        if isinstance(each, Unreadable):
+            say(each.why, "red")
+            lost.append(each)
+        else:
+            yield each
+
+
+def _print_json(model: Model, answers: Iterable[Answer], lost: list[Unreadable]) -> None:
+    images = [each.to_plain() for each in answers]
+    about = {"study": model.about.study, "trial": model.about.trial}
+    print(json.dumps({**about, "images": images, "unreadable": [e.to_plain() for e in lost]}, indent=2))
+
+
+def _print_csv(answers: Iterable[Answer]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for each in answers:
+        figures = (each.probability, each.confidence, each.disagreement)
+        texts = (text.encode("utf-8", "replace").decode() for text in (each.file, each.label))
+        writer.writerow([*texts, *("" if value is None else f"{value:.6f}" for value in figures)])
+
+
+def _print_table(answers: Iterable[Answer]) -> None:
+    from rich.text import Text
+
+    from cbe.cli.console import out
+
+    table = plain_table(_COLUMNS[:2], _COLUMNS[2:])
+    for each in answers:
+        figures = (each.probability, each.confidence, each.disagreement)
+        cells = (NOTHING if value is None else f"{value:.3f}" for value in figures)
+        table.add_row(Text(clean(each.file)), Text(clean(each.label)), *cells)
+    if table.row_count:
+        out.print(table)

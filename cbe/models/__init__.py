@@ -1,0 +1,1 @@
+"""Trained models that leave the store: exported as plain files, and used on images."""

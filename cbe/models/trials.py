@@ -1,0 +1,134 @@
+"""Which trial's model leaves a study, and what its checkpoint holds."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import torch
+from pydantic import ValidationError
+
+from cbe.data import Dataset, open_dataset
+from cbe.errors import CheckpointError, DataError, InputError
+from cbe.models.network import Weights
+from cbe.report.best import best
+from cbe.spec import StudyConfig, TrainConfig
+from cbe.store.folder import StudyFolder
+from cbe.training import checkpoint
+
+Row = dict[str, Any]
+ENDED = ("completed", "stopped")
+_COLUMNS = (
+    *("trial", "state", "config_id", "objective", "split", "checkpoint", "device"),
+    *("versions", "git_commit", "error_class"),
+)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trial's last checkpoint, and what was recorded of it."""
+
+    row: Row
+    config: TrainConfig  # as the checkpoint has it: resolved, with the precision that was used
+    split: str
+    step: int
+    weights: Weights  # of the running mean
+    validation_error: float
+
+
+def find(folder: StudyFolder, study: StudyConfig, trial: str | None) -> Row:
+    """The row of a trial; without a name, of the best run of the best config."""
+    rows: dict[str, Row] = {row["trial"]: row for row in folder.table("trials", _COLUMNS).to_pylist()}
+    name = trial if trial is not None else _best(folder, study, rows)
+    if name not in rows:
+        near = difflib.get_close_matches(name, rows, 1)
+        hint = f"did you mean {near[0]}?" if near else f"see them with `cbe show {folder.name}`"
+        raise InputError(f"trial {name}: {folder.name} has none of that name; {hint}")
+    row = rows[name]
+    if not _NAME.fullmatch(name):  # it names a folder, and the store may be anybody's
+        raise InputError(f"trial {name!r}: wanted letters, digits and . _ - only; export another trial")
+    if row["state"] not in ENDED:
+        why = f" ({row['error_class']})" if row["error_class"] else ""
+        raise InputError(
+            f"trial {name}: is {row['state']}{why}; wanted one that is {' or '.join(ENDED)}; "
+            f"see `cbe show {folder.name}`, and give another --trial"
+        )
+    return row
+
+
+def _best(folder: StudyFolder, study: StudyConfig, rows: dict[str, Row]) -> str:
+    answer = best(folder, 1, study)
+    if answer.metric == "test_error":
+        raise InputError(
+            f"{folder.name}: its configs are ranked by test error, which chooses no model; "
+            "wanted a trial that you chose otherwise; give --trial"
+        )
+    sign = 1 if answer.direction == "minimize" else -1
+    return min(answer.ranked[0].trials, key=lambda name: (sign * rows[name]["objective"], name))
+
+
+def restore(folder: StudyFolder, row: Row) -> Trained:
+    """Reads a trial's checkpoint out of the store."""
+    name, where = row["trial"], row["checkpoint"]
+    another = "its model is lost; give another --trial, or train it again"
+    if not where:
+        raise InputError(f"trial {name}: no checkpoint is recorded; {another}")
+    try:
+        content = folder.read(where)
+    except ValueError as error:
+        raise InputError(f"trial {name}: {error}; {another}") from None
+    if content is None:
+        raise InputError(f"trial {name}: its checkpoint {where} is gone from {folder.uri}; {another}")
+    try:
+        state = _loaded(content)
+        config, run = TrainConfig.model_validate(state["config"]), state["run"]
+        split, step = str(state["split"]), int(run["step"])
+        weights = {
+            str(key): tensor.clone(memory_format=torch.contiguous_format)
+            for key, tensor in sorted(run["ema"].items())
+        }
+    except (CheckpointError, ValidationError, KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = "damaged, or of another version" if isinstance(error, CheckpointError) else error
+        raise InputError(
+            f"trial {name}: its checkpoint {where} cannot be used ({reason}); {another}"
+        ) from error
+    return Trained(row, config, split, step, weights, _recorded(folder, name, step))
+
+
+def _loaded(content: bytes) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as aside:
+        path = Path(aside) / "checkpoint.pt"
+        path.write_bytes(content)
+        return checkpoint.load(path)
+
+
+def _recorded(folder: StudyFolder, trial: str, step: int) -> float:
+    """The validation error that was recorded at a step."""
+    here = (pc.field("trial") == trial) & (pc.field("step") == step)
+    found = folder.table("metrics", ["validation_error"], here)["validation_error"].to_pylist()
+    if not found or found[0] is None:
+        raise InputError(
+            f"trial {trial}: no validation error is recorded at step {step}, that of its checkpoint; "
+            f"go on with `cbe resume {folder.name}`, or give another --trial"
+        )
+    return float(found[0])
+
+
+def data_of(trained: Trained, study: StudyConfig) -> Dataset:
+    """The images a trial was trained on, from where the study has them now."""
+    config = trained.config.data
+    if config.source == study.data.source and "data.path" not in study.search:
+        config = config.model_copy(update={"path": study.data.path, "root": study.data.root})
+    data = open_dataset(config)
+    if data.split.digest != trained.split:
+        raise DataError(
+            f"trial {trained.row['trial']}: was trained on label split {trained.split}, the data now give "
+            f"{data.split.digest}: they have changed; bring the old data back"
+        )
+    return data
