@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import step, studies, views
+from benchmarks import answers, step, studies, views
 from benchmarks.harness import machine
 
 # What is promised: what, of which network, where the figure stands in the results, and its bound.
@@ -33,6 +33,9 @@ PROMISES: tuple[tuple[str, str, tuple[str, ...], str, float], ...] = (
     ("nested TorchTrainer's start over ours", "studies", ("overhead", "nested over direct"), "≥", 1.0),
     ("1,000 trials recorded over bare Tune", "studies", ("driver", "ratio"), "≤", 1.3),
     ("random search's time over ASHA + TPE's", "studies", ("search", "random over asha + tpe"), "≥", 1.0),
+    ("best of one study, a million trials, s", "answers", ("one_s",), "≤", 0.3),
+    ("best of 200 studies, the same trials, s", "answers", ("all_s",), "≤", 2.0),
+    ("Optuna's SQLite over the store", "answers", ("optuna over ours",), "≥", 1.0),
 )
 
 
@@ -43,6 +46,7 @@ def measure(rounds: int) -> dict[str, Any]:
         "wrn-10-1": step.measure("wrn-10-1", 2 * rounds),
         "wrn-28-2": step.measure("wrn-28-2", rounds) | {"memory": step.memory("wrn-28-2")},
         "studies": studies.measure(),
+        "answers": answers.measure(),
     }
 
 
