@@ -1,0 +1,38 @@
+"""`cbe export`: a study's tables for other programs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from cbe.cli import stores
+from cbe.cli.studies import Name
+
+
+def command(
+    name: Name,
+    to: Annotated[
+        Literal["csv", "parquet", "optuna"],
+        typer.Option(help="A folder with a file for each table, or a SQLite file that Optuna opens"),
+    ],
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", help="Left out: NAME-csv, NAME-parquet or NAME.db here")
+    ] = None,
+    store: stores.Option = None,
+) -> None:
+    """Write a study's tables as CSV or Parquet, or its search for Optuna."""
+    import shlex
+
+    from cbe.cli.talk import say
+    from cbe.cli.words import plural
+    from cbe.report.export import export
+
+    made = export(stores.opened(store).study(name), to, out)
+    rows = ", ".join(f"{table} {count:,}" for table, count in made.rows.items())
+    if to == "optuna":
+        kept = f"; {plural(made.left_out, 'trial')} left out, of the confirmation or outside the search space"
+        say(f"{made.path}: {plural(made.rows['trials'], 'trial')}{kept if made.left_out else ''}")
+        say(f"Look at it: optuna-dashboard {shlex.quote(f'sqlite:///{made.path}')}")
+    else:
+        say(f"{made.path}: rows of {rows}")

@@ -1,0 +1,31 @@
+"""`cbe table`: the paper's tables, from the store."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from cbe.cli import stores
+from cbe.cli.words import clean
+
+
+def command(
+    names: Annotated[list[str], typer.Argument(help="The study's name; for comparisons, one or more")],
+    kind: Annotated[
+        Literal["comparisons", "ablation", "time", "cost"] | None,
+        typer.Option(help="Which of the paper's tables; left out: by what the study searches"),
+    ] = None,
+    format_: Annotated[Literal["markdown", "latex"], typer.Option("--format")] = "markdown",
+    error: Annotated[
+        Literal["last", "median", "best"],
+        typer.Option(help="Of the last evaluation, the median of the last 20, or the best on validation"),
+    ] = "last",
+    store: stores.Option = None,
+) -> None:
+    """Print one of the paper's tables with our figures, and the paper's beside them."""
+    from cbe.report.tables import latex, markdown, table
+
+    place = stores.opened(store)
+    made = table([place.study(name) for name in names], kind, error)
+    print(clean((latex if format_ == "latex" else markdown)(made)))
