@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cbe import __version__
-from cbe.cli import best, check, cost, plan, run, studies, train
+from cbe.cli import best, check, cost, diff, export, models, plan, query, report, run, studies, table, train
 from cbe.errors import CbeError
 
 app = typer.Typer(
@@ -24,10 +24,17 @@ app.command("plan")(plan.command)
 app.command("run")(run.run)
 app.command("resume")(run.resume)
 app.command("best")(best.command)
+app.command("report")(report.command)
+app.command("query")(query.command)
 app.command("ls")(studies.ls)
 app.command("show")(studies.show)
 app.command("stop")(studies.stop)
 app.command("cost")(cost.command)
+app.command("table")(table.command)
+app.command("export")(export.command)
+app.command("diff")(diff.command)
+app.command("export-model")(models.export)
+app.command("predict")(models.predict)
 
 
 def _version(wanted: bool) -> None:

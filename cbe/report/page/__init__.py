@@ -1,0 +1,1 @@
+"""A study's report: one page that holds everything it needs."""

@@ -1,0 +1,203 @@
+"""What a report is made of: a study's tables, read once."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cbe.errors import InputError
+from cbe.report.best import Answer, Ranked, best, read_study
+from cbe.report.configs import Row, is_finite
+from cbe.spec import Objective, StudyConfig
+from cbe.store.folder import StudyFolder
+
+Curve = Mapping[str, Sequence[Any]]  # columns of `metrics` in order of step
+Matrices = Mapping[str, Sequence[Sequence[float]]]  # the last ones of a trial, by kind
+
+MOST_CURVES = 200
+_RANKED = 5
+_STATUS = "status.json"
+_SILENT_S = 20.0  # a driver speaks every two seconds
+
+_TRIALS = (
+    *("trial", "role", "preset", "state", "config_id", "params", "config", "seed", "split_seed"),
+    *("objective", "values", "step", "steps", "last_validation_error", "last_test_error"),
+    *("parameters", "macs", "started", "updated", "wall_s", "gpu_s", "cost_usd", "node", "device"),
+    *("workers", "retries", "versions", "git_commit", "error_class", "error_text"),
+)
+_PAPER = (  # what the paper's own figures are of
+    *("validation_error", "validation_loss", "test_error", "pseudo_accuracy", "sampling_rate"),
+    *("sampling_rate_ensemble", "head_correlation", "head_disagreement"),
+    *("variance_ensemble", "variance_heads"),
+)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How the study stood when it was read."""
+
+    state: str  # running, silent, finished, halted, interrupted, new
+    why: str | None
+    heard: datetime | None
+    elapsed_s: float | None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    study: StudyConfig
+    rows: Sequence[Row]  # of `trials`, the search first, in order of their names
+    curves: Mapping[str, Curve]  # by trial: the objective alone, of chosen trials all figures
+    confusions: Mapping[str, Matrices]  # by chosen trial
+    answer: Answer | None
+    no_answer: str  # why there is none
+    progress: Progress
+    read: datetime
+
+    @property
+    def objective(self) -> Objective:
+        return self.study.objectives[0]
+
+    @property
+    def search(self) -> list[Row]:
+        return [row for row in self.rows if row["role"] == "search"]
+
+    @property
+    def counts(self) -> Counter[str]:
+        return Counter(str(row["state"]) for row in self.rows)
+
+    @property
+    def finished(self) -> bool:
+        return self.progress.state == "finished"
+
+    @cached_property
+    def chosen(self) -> dict[str, Ranked]:
+        """The configs that every figure names alike: the best that was searched, the paper's, the base."""
+        return _chosen(self.answer)
+
+    @cached_property
+    def _parts(self) -> dict[str, str]:
+        return {each.config_id: name for name, each in self.chosen.items()}
+
+    def part(self, row: Row) -> str | None:
+        """Which of the chosen configs a trial is of."""
+        return self._parts.get(row["config_id"])
+
+
+def point_of(row: Row) -> dict[str, Any]:
+    """What was sampled for a trial."""
+    point: dict[str, Any] = json.loads(row["params"] or "{}")
+    return point
+
+
+def gather(folder: StudyFolder) -> Evidence:
+    """Reads a study, whatever state it is in; refuses one without any trial."""
+    study, now = read_study(folder), datetime.now(UTC)
+    rows = folder.table("trials", _TRIALS).to_pylist()
+    if not rows:
+        raise InputError(
+            f"{folder.name}: has no trials yet, so there is nothing to report; "
+            f"start them with `cbe resume {folder.name}`"
+        )
+    rows.sort(key=lambda row: (row["role"] != "search", row["trial"]))
+    progress = _progress(folder, now)
+    if progress.state != "running":  # nobody is left to go on with them
+        rows = [row | {"state": "interrupted"} if row["state"] == "running" else row for row in rows]
+    answer, reason = _answer(folder, study, rows)
+    chosen = [trial for ranked in _chosen(answer).values() for trial in ranked.trials]
+    return Evidence(
+        study=study,
+        rows=rows,
+        curves=_curves(folder, study, chosen, _drawn(rows, chosen)),
+        confusions=_confusions(folder, chosen),
+        answer=answer,
+        no_answer=reason,
+        progress=progress,
+        read=now,
+    )
+
+
+def _answer(folder: StudyFolder, study: StudyConfig, rows: Sequence[Row]) -> tuple[Answer | None, str]:
+    try:
+        return best(folder, max(_RANKED, study.confirm.configs), study), ""
+    except InputError:
+        pass
+    said = "No trial has been trained to its end."
+    failed = [row for row in rows if row["state"] == "failed"]
+    if not failed:
+        return None, said
+    last = max(failed, key=lambda row: (row["updated"] is not None, row["updated"], row["trial"]))
+    return None, f"{said} The last to fail was {last['trial']}: {last['error_class']}: {last['error_text']}"
+
+
+def _chosen(answer: Answer | None) -> dict[str, Ranked]:
+    found: dict[str, Ranked] = {}
+    for ranked in answer.ranked if answer else ():
+        found.setdefault(ranked.preset or "chosen", ranked)
+    return {name: found[name] for name in ("chosen", "paper", "base") if name in found}
+
+
+def _drawn(rows: Sequence[Row], chosen: Sequence[str]) -> list[str]:
+    """The trials whose curves are drawn: of many, every so-manieth, so that no time is left out."""
+    others = [row["trial"] for row in rows if row["trial"] not in set(chosen) and row["step"]]
+    every = -(-len(others) // MOST_CURVES) or 1
+    return others[::every]
+
+
+def _curves(
+    folder: StudyFolder, study: StudyConfig, chosen: Sequence[str], others: Sequence[str]
+) -> dict[str, Curve]:
+    whole = folder.table("metrics", ("trial", "step", *_PAPER), _of(chosen))
+    metric = study.objectives[0].metric
+    varied = [key for key in ("loss.weights.lb", "loss.weights.lv") if key in study.search]
+    figures = dict.fromkeys((metric, "validation_error", *(("pseudo_accuracy",) if varied else ())))
+    rest = folder.table("metrics", ("trial", "step", *figures), _of(others))
+    return _by_trial(rest) | _by_trial(whole)
+
+
+def _of(trials: Sequence[str]) -> pc.Expression:
+    return pc.field("trial").isin(pa.array(trials, pa.string()))  # typed, since there may be none
+
+
+def _by_trial(table: pa.Table) -> dict[str, Curve]:
+    names = [name for name in table.column_names if name != "trial"]
+    found: dict[str, dict[str, list[Any]]] = {}
+    for row in table.sort_by([("trial", "ascending"), ("step", "ascending")]).to_pylist():
+        curve = found.setdefault(row["trial"], {name: [] for name in names})
+        for name in names:
+            value = row[name]
+            curve[name].append(value if name == "step" or is_finite(value) else None)
+    return dict(found)
+
+
+def _confusions(folder: StudyFolder, chosen: Sequence[str]) -> dict[str, Matrices]:
+    """The last matrix of each kind."""
+    table = folder.table("confusions", where=_of(chosen))
+    found: dict[str, dict[str, Any]] = {}
+    for row in table.sort_by("step").to_pylist():
+        if row["matrix"]:
+            found.setdefault(row["trial"], {})[row["kind"]] = row["matrix"]
+    return dict(found)
+
+
+def _progress(folder: StudyFolder, now: datetime) -> Progress:
+    content = folder.read(_STATUS)
+    try:
+        plain = json.loads(content) if content else {}
+        heard = datetime.fromtimestamp(float(plain["beat"]), UTC) if "beat" in plain else None
+    except (ValueError, TypeError, OverflowError):
+        plain, heard = {}, None
+    state = str(plain.get("state", "new"))
+    if state == "running" and (heard is None or (now - heard).total_seconds() > _SILENT_S):
+        state = "silent"
+    why, elapsed = plain.get("halted") or plain.get("why"), plain.get("elapsed_s")
+    return Progress(
+        state, str(why) if why else None, heard, float(elapsed) if isinstance(elapsed, int | float) else None
+    )

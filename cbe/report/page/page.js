@@ -1,0 +1,195 @@
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const panels = JSON.parse(document.getElementById("data").textContent);
+
+  // Theme. A page from a file may have no storage; then the choice lasts as long as the page.
+  const THEMES = ["auto", "light", "dark"];
+  const KEY = "cbe-theme";
+  const button = document.getElementById("theme");
+  const kept = () => { try { return localStorage.getItem(KEY); } catch { return null; } };
+  const keep = (theme) => { try { localStorage.setItem(KEY, theme); } catch { /* lasts as long as the page */ } };
+  let theme = THEMES.includes(kept()) ? kept() : "auto";
+
+  function wear(chosen) {
+    theme = chosen;
+    if (theme === "auto") delete root.dataset.theme; else root.dataset.theme = theme;
+    button.textContent = `Theme: ${theme}`;
+    button.setAttribute("aria-label", `Theme: ${theme}. Switch to ${after(theme)}`);
+  }
+  function after(now) { return THEMES[(THEMES.indexOf(now) + 1) % THEMES.length]; }
+
+  // Figures name colours of the style, as var(--chosen); plotly wants the colours themselves.
+  const probe = document.createElement("span");
+  probe.hidden = true;
+  document.body.append(probe);
+  function palette() {
+    const known = new Map();
+    return (name) => {
+      if (!known.has(name)) {
+        probe.style.color = name;
+        known.set(name, getComputedStyle(probe).color);
+      }
+      return known.get(name);
+    };
+  }
+  function coloured(value, colour) {
+    if (typeof value === "string") return value.startsWith("var(--") ? colour(value) : value;
+    if (Array.isArray(value)) return value.map((each) => coloured(each, colour));
+    if (value === null || typeof value !== "object") return value;
+    return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, coloured(each, colour)]));
+  }
+  function template(colour) {
+    const ink = colour("var(--ink)"), soft = colour("var(--soft)"), rule = colour("var(--rule)");
+    const axis = {
+      color: soft, gridcolor: rule, linecolor: rule, zerolinecolor: rule, zeroline: false, automargin: true,
+      title: { font: { size: 13, color: soft }, standoff: 10 }, tickfont: { size: 12, color: soft },
+      ticks: "", ticklabelstandoff: 5,
+    };
+    return {
+      layout: {
+        font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: ink },
+        paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+        colorway: [1, 2, 3, 4, 5, 6].map((n) => colour(`var(--series-${n})`)),
+        margin: { l: 48, r: 16, t: 28, b: 44 },
+        xaxis: axis, yaxis: axis,
+        coloraxis: { colorbar: { outlinewidth: 0, tickfont: { color: soft } } },
+        legend: { font: { color: soft, size: 13 } },
+        modebar: { bgcolor: "rgba(0,0,0,0)", color: soft, activecolor: colour("var(--accent)") },
+        hoverlabel: {
+          bgcolor: colour("var(--surface)"), bordercolor: rule, align: "left",
+          font: { color: ink, family: getComputedStyle(document.body).fontFamily, size: 12 },
+        },
+        annotationdefaults: { font: { color: soft } },
+      },
+    };
+  }
+
+  // Small multiples take as many columns as there is room for.
+  function fitted(layout, width) {
+    const { cells, width: least, height, most } = layout.meta || {};
+    if (!cells) return {};
+    const columns = Math.max(1, Math.min(cells, most || 4, Math.floor(width / least)));
+    const rows = Math.ceil(cells / columns);
+    const gap = Math.min(0.3, 80 / (width / columns));
+    const scale = layout.coloraxis ? { coloraxis: { ...layout.coloraxis, showscale: width > 600 } } : {};
+    return { grid: { ...layout.grid, rows, columns, xgap: gap, ygap: 0.34 }, height: rows * height + 50, ...scale };
+  }
+  const OPTIONS = {
+    displaylogo: false, responsive: true, displayModeBar: "hover",
+    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+  };
+  function draw(panel) {
+    const place = document.getElementById(panel.id);
+    const { least } = panel.figure.layout.meta || {};
+    if (least) place.style.minWidth = `${Math.min(least, 1100)}px`;
+    const colour = palette();
+    const figure = coloured(panel.figure, colour);
+    const width = place.clientWidth;
+    const layout = { ...figure.layout, ...fitted(figure.layout, width), template: template(colour), autosize: true };
+    const first = !place.classList.contains("js-plotly-plot");
+    return Plotly.react(place, figure.data, layout, OPTIONS).then(() => {
+      place.dataset.theme = dark.matches && theme === "auto" ? "dark" : theme;
+      place.dataset.width = width;
+      if (first) place.on("plotly_click", ({ points }) => mark(points[0].customdata));
+    });
+  }
+  async function drawAll() {
+    root.dataset.drawn = "no";
+    for (const panel of panels) {
+      await draw(panel);
+      await new Promise((resume) => setTimeout(resume)); // the page stays answerable
+    }
+    root.dataset.drawn = "yes";
+  }
+  let drawing = Promise.resolve();
+  const again = () => { drawing = drawing.then(drawAll); return drawing; };
+
+  wear(theme);
+  again();
+  button.addEventListener("click", () => { wear(after(theme)); keep(theme); again(); });
+  dark.addEventListener("change", () => { if (theme === "auto") again(); });
+  let waiting = 0;
+  window.addEventListener("resize", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => {
+      const moved = panels.some(({ id }) => {
+        const place = document.getElementById(id);
+        return String(place.clientWidth) !== place.dataset.width;
+      });
+      if (moved) again();
+    }, 150);
+  });
+
+  // Copying. A page from a file may not write to the clipboard; then the text is selected for Ctrl-C.
+  async function copy(pressed) {
+    const source = document.getElementById(pressed.dataset.of);
+    const say = (text) => {
+      pressed.textContent = text;
+      setTimeout(() => { pressed.textContent = "Copy"; }, 2500);
+    };
+    try {
+      await navigator.clipboard.writeText(source.textContent);
+      return say("Copied");
+    } catch { /* the older way */ }
+    getSelection().selectAllChildren(source);
+    let done = false;
+    try { done = document.execCommand("copy"); } catch { /* selected, at least */ }
+    say(done ? "Copied" : "Selected: press Ctrl-C");
+  }
+  for (const each of document.querySelectorAll(".copy")) each.addEventListener("click", () => copy(each));
+
+  // The table of trials.
+  const table = document.getElementById("trial-table");
+  const body = table.tBodies[0];
+  const lines = [...body.rows];
+  const heads = [...table.tHead.rows[0].cells];
+  const texts = new Map(lines.map((line) => [line, plain(line.textContent)]));
+  const filter = document.getElementById("filter");
+
+  function sort(column) {
+    const head = heads[column];
+    const way = head.getAttribute("aria-sort") === "ascending" ? "descending" : "ascending";
+    for (const each of heads) each.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", way);
+    const sign = way === "ascending" ? 1 : -1;
+    const numeric = head.classList.contains("number");
+    const value = (line) => {
+      const cell = line.cells[column];
+      if (!numeric) return cell.textContent.trim() || null;
+      return "by" in cell.dataset ? Number(cell.dataset.by) : null;
+    };
+    const keyed = lines.map((line) => [value(line), line]);
+    keyed.sort(([a], [b]) => {
+      if (a === null || b === null) return (a === null) - (b === null); // what has none comes last
+      return sign * (numeric ? a - b : a.localeCompare(b, "en", { numeric: true }));
+    });
+    body.append(...keyed.map(([, line]) => line));
+  }
+  heads.forEach((head, column) => head.firstElementChild.addEventListener("click", () => sort(column)));
+
+  function plain(text) { return text.toLowerCase().replace(/\s+/g, " ").trim(); }
+  function sift() {
+    const words = filter.value.split(",").map(plain);
+    let count = 0;
+    for (const line of lines) {
+      line.hidden = !words.every((word) => texts.get(line).includes(word));
+      count += !line.hidden;
+    }
+    document.getElementById("shown").textContent = `${count} of ${lines.length}`;
+  }
+  filter.addEventListener("input", sift);
+
+  // A click on a mark shows its trial.
+  function mark(trial) {
+    const line = lines.find((each) => each.dataset.trial === trial);
+    if (!line) return;
+    for (const each of body.querySelectorAll(".marked")) each.classList.remove("marked");
+    filter.value = "";
+    sift();
+    line.classList.add("marked");
+    line.scrollIntoView({ block: "center", behavior: calm.matches ? "auto" : "smooth" });
+  }
+})();

@@ -1,0 +1,22 @@
+"""What is said of a trial that is pointed at."""
+
+from __future__ import annotations
+
+from cbe.report.configs import Row
+from cbe.report.page.evidence import point_of
+from cbe.report.page.panel import escape, shown
+
+_MOST = 14  # lines
+
+
+def about(row: Row) -> str:
+    """A trial and its point, a line a value."""
+    head = f"<b>{escape(row['trial'])}</b> {escape(row['preset'] or row['config_id'] or '')}, {row['state']}"
+    if row["steps"]:
+        head += f" at {row['step'] or 0:,}/{row['steps']:,}"
+    if row["error_class"]:
+        head += f"<br>{escape(row['error_class'])}"
+    values = list(point_of(row).items())
+    lines = [f"{escape(key)}: {escape(shown(value))}" for key, value in values[:_MOST]]
+    more = [f"and {len(values) - _MOST} more"] if len(values) > _MOST else []
+    return "<br>".join([head, *lines, *more])

@@ -1,0 +1,121 @@
+"""The page as one file: template, style, scripts and data in one, and nothing fetched from anywhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from cbe.errors import InputError
+from cbe.files import replace_file
+from cbe.report.page import tables
+from cbe.report.page.evidence import Evidence, gather
+from cbe.report.page.numbers import METRICS, axis_title
+from cbe.report.page.panel import Panel
+from cbe.report.page.panels import ANSWER, PAPER, SEARCH, panels
+from cbe.store.folder import StudyFolder
+
+_HERE = "cbe.report.page"
+
+
+def write_report(folder: StudyFolder, path: Path, again: str | None = None) -> int:
+    """Writes a study's report and says its size in bytes; refuses to replace a folder.
+
+    `again` is the command that makes the report again, as the reader can type it.
+    """
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; give the name of a file, as -o {path / folder.name}.html")
+    page = render(folder, again).encode()
+    try:
+        replace_file(path, lambda file: file.write(page))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror}); give another file with -o") from None
+    return len(page)
+
+
+def render(folder: StudyFolder, again: str | None = None) -> str:
+    """A study's report as HTML that needs no other file."""
+    return to_html(gather(folder), again or f"cbe report {folder.name}")
+
+
+def to_html(evidence: Evidence, again: str) -> str:
+    style, script, library = _own("page.css"), _own("page.js"), plotly()
+    groups = {"answer": ANSWER, "search": SEARCH, "paper": PAPER}
+    found = {name: panels(evidence, makers) for name, makers in groups.items()}
+    keys, searched = tables.searched(evidence)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["together"] = _together
+    metric = evidence.objective.metric
+    on_test = any(each.metric == "test_error" for each in evidence.study.objectives)
+    return environment.from_string(_own("page.html")).render(
+        study=evidence.study,
+        evidence=evidence,
+        policy=_policy(style, [library, script]),
+        style=Markup(style),
+        library=Markup(library),
+        script=Markup(script),
+        data=Markup(to_json(_data(found))),
+        panels=found,
+        banner=tables.banner(evidence),
+        ranking=tables.ranking(evidence),
+        configs=keys,
+        searched=searched,
+        facts=tables.facts(evidence),
+        trials=tables.trials(evidence),
+        spent=tables.spent(evidence),
+        provenance=tables.provenance(evidence),
+        so_far=tables.searched_best(evidence),
+        metric=axis_title(metric),
+        unit="points" if METRICS[metric].unit == "%" else "",
+        test_note="Used for selection, so that it says little about new images"
+        if on_test
+        else "Not used for selection",
+        again=again,
+    )
+
+
+def to_json(plain: Any) -> str:
+    """JSON that can stand in a script element: nothing in it can end the element or begin another."""
+    text = json.dumps(plain, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def _together(text: str) -> str:
+    """A text whose lines do not break between a number and its sign."""
+    return text.replace(" %", "\u00a0%").replace("n = ", "n\u00a0=\u00a0").replace(" > ", "\u00a0>\u00a0")
+
+
+def plotly() -> str:
+    """Plotly's JavaScript as its package has it."""
+    return (files("plotly") / "package_data" / "plotly.min.js").read_text("utf-8")
+
+
+def _own(name: str) -> str:
+    return (files(_HERE) / name).read_text("utf-8")
+
+
+def _data(found: dict[str, list[Panel]]) -> list[dict[str, Any]]:
+    return [panel.to_plain() for group in found.values() for panel in group if panel.figure]
+
+
+def _policy(style: str, scripts: list[str]) -> str:
+    """Lets these very scripts run and forbids all else. Plotly writes styles of its own into its figures."""
+    allowed = " ".join(_hash(script) for script in scripts)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "connect-src 'none'; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

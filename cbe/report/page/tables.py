@@ -1,0 +1,281 @@
+"""The page's tables and facts, as texts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from cbe import __version__
+from cbe.report.best import Ranked
+from cbe.report.configs import Row, is_finite
+from cbe.report.page.evidence import Evidence, point_of
+from cbe.report.page.numbers import METRICS, NOTHING, duration, figure, number, p_value, plural, point, usd
+from cbe.report.page.panel import shown
+from cbe.report.paired import Difference
+from cbe.spec import Parameter
+
+STATES = ("completed", "stopped", "running", "interrupted", "failed", "infeasible")
+_MOST_TEXT = 600  # characters of an error
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A paired difference; only a dash where there is none."""
+
+    mean: str
+    interval: str
+    p: str
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A line of the ranking."""
+
+    rank: int
+    name: str
+    part: str  # chosen, paper, base or none of them
+    n: int
+    mean: str
+    interval: str
+    base: Gap
+    paper: Gap
+    searched: str
+    test: str
+    yaml: str
+
+
+@dataclass(frozen=True)
+class TrialLine:
+    """A line of the table of trials; `keys` are what its columns are sorted by."""
+
+    trial: str
+    role: str
+    state: str
+    config: str
+    point: str
+    step: str
+    objective: str
+    test: str
+    wall: str
+    cost: str
+    error_class: str
+    error_text: str
+    keys: dict[str, float | str]
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What the trials of one state took."""
+
+    state: str
+    trials: int
+    wall: str
+    share: float  # of all wall time, in per cent
+    gpu: str
+    cost: str
+
+
+def ranking(evidence: Evidence) -> list[Standing]:
+    answer = evidence.answer
+    parts = {each.config_id: part for part, each in evidence.chosen.items()}
+    return [
+        Standing(
+            rank=each.rank,
+            name=each.preset or each.config_id,
+            part=parts.get(each.config_id, ""),
+            n=each.n,
+            mean=number(answer.metric, each.mean),
+            interval=_interval(answer.metric, each),
+            base=_gap(answer.metric, each.versus_base),
+            paper=_gap(answer.metric, each.versus_paper),
+            searched=number(answer.metric, each.searched),
+            test=number("test_error", each.test_error),
+            yaml=answer.to_yaml(each),
+        )
+        for each in (answer.ranked if answer else ())
+        if answer
+    ]
+
+
+def _interval(metric: str, ranked: Ranked) -> str:
+    if ranked.interval is None:
+        return "no interval can be given"
+    low, high = ranked.interval
+    return f"{number(metric, max(low, 0.0))} to {number(metric, high)}".replace(" ", "\u00a0")
+
+
+def _gap(metric: str, found: Difference | None) -> Gap:
+    if found is None:
+        return Gap(NOTHING, "", "")
+    low, high = (number(metric, end, sign=True) for end in found.interval)
+    return Gap(number(metric, found.mean, sign=True), f"{low} to {high}", p_value(found.p))
+
+
+def searched(evidence: Evidence) -> tuple[list[str], list[tuple[str, str, list[str]]]]:
+    """The ranked configs' names, and for every searched key its space and each config's value."""
+    ranked = [each for each in (evidence.answer.ranked if evidence.answer else ()) if each.point]
+    rows = [
+        (key, _space(parameter), [shown(each.point.get(key, NOTHING)) for each in ranked])
+        for key, parameter in evidence.study.search.items()
+    ]
+    return [each.preset or each.config_id for each in ranked], rows
+
+
+def _space(parameter: Parameter) -> str:
+    if parameter.choice is not None:
+        said = " · ".join(shown(choice) for choice in parameter.choice)
+    else:
+        said = f"{shown(parameter.low)} to {shown(parameter.high)}{', log' if parameter.log else ''}"
+    when = "; ".join(f"{key} = {' or '.join(map(shown, values))}" for key, values in parameter.when.items())
+    return f"{said} (where {when})" if when else said
+
+
+def trials(evidence: Evidence) -> list[TrialLine]:
+    return [_line(evidence, row) for row in evidence.rows]
+
+
+def _line(evidence: Evidence, row: Row) -> TrialLine:
+    metric, error = evidence.objective.metric, row["error_text"] or ""
+    values = {"step": row["step"], "objective": row["objective"], "test": row["last_test_error"]}
+    values |= {"wall": row["wall_s"], "cost": row["cost_usd"]}
+    return TrialLine(
+        trial=row["trial"],
+        role=f"{row['role']}, {row['preset']}" if row["preset"] else str(row["role"] or NOTHING),
+        state=str(row["state"]),
+        config=row["config_id"] or NOTHING,
+        point=point(point_of(row)),
+        step=f"{row['step'] or 0:,}/{row['steps']:,}" if row["steps"] else NOTHING,
+        objective=number(metric, row["objective"]),
+        test=number("test_error", row["last_test_error"]),
+        wall=duration(row["wall_s"]),
+        cost=usd(row["cost_usd"]),
+        error_class=row["error_class"] or "",
+        error_text=error if len(error) <= _MOST_TEXT else f"{error[:_MOST_TEXT]} …",
+        keys={name: value for name, value in values.items() if is_finite(value)},
+    )
+
+
+def spent(evidence: Evidence) -> list[Spent]:
+    """By state, and of all together as the last."""
+    whole = _sum(evidence.rows, "wall_s")
+    states = [state for state in STATES if evidence.counts[state]]
+    groups = [(state, [row for row in evidence.rows if row["state"] == state]) for state in states]
+    return [
+        Spent(
+            state=name,
+            trials=len(rows),
+            wall=duration(_sum(rows, "wall_s")),
+            share=round(100 * _sum(rows, "wall_s") / whole, 1) if whole else 0.0,
+            gpu=f"{_sum(rows, 'gpu_s') / 3600:,.2f}",
+            cost=usd(_sum(rows, "cost_usd")),
+        )
+        for name, rows in [*groups, ("all", list(evidence.rows))]
+    ]
+
+
+def _sum(rows: Iterable[Row], column: str) -> float:
+    return float(sum(row[column] for row in rows if is_finite(row[column])))
+
+
+def facts(evidence: Evidence) -> list[tuple[str, str]]:
+    """The study in a few words each."""
+    study, rows = evidence.study, evidence.rows
+    by_state = " · ".join(f"{n:,} {state}" for state in STATES if (n := evidence.counts[state]))
+    data = f"{study.data.source} with {study.data.labels} labels"
+    found = [
+        ("Trials", by_state),
+        (
+            "Objective",
+            ", ".join(f"{each.direction} {METRICS[each.metric].title}" for each in study.objectives),
+        ),
+        ("Time", _time(evidence)),
+        ("Cost", f"{usd(_sum(rows, 'cost_usd'))}, {_sum(rows, 'gpu_s') / 3600:,.2f} GPU hours"),
+        ("Searched on", _pairs(row for row in rows if row["role"] == "search")),
+        ("Confirmed on", _pairs(row for row in rows if row["role"] == "confirm")),
+        ("Trains", f"{study.method.name}, {study.model.name}, {study.training.steps:,} steps, {data}"),
+        ("Searched by", f"{study.sampler.name}, scheduler {study.scheduler.name}"),
+    ]
+    return [(name, text) for name, text in found if text]
+
+
+def _time(evidence: Evidence) -> str:
+    total = f"{duration(_sum(evidence.rows, 'wall_s'))} in trials"
+    elapsed = evidence.progress.elapsed_s
+    return f"{total}, {duration(elapsed)} by the clock" if elapsed else total
+
+
+def _pairs(rows: Iterable[Row]) -> str:
+    pairs = {(row["seed"], row["split_seed"]) for row in rows if row["seed"] is not None}
+    if not pairs:
+        return ""
+    seeds, splits = (sorted({pair[at] for pair in pairs}) for at in (0, 1))
+    return f"{_few('seed', seeds)}; {_few('label split', splits)}"
+
+
+def _few(noun: str, values: Sequence[int]) -> str:
+    if len(values) > 8:
+        return plural(len(values), noun)
+    return f"{noun if len(values) == 1 else noun + 's'} {', '.join(map(str, values))}"
+
+
+def banner(evidence: Evidence) -> str:
+    """What a reader must know before all else; empty for a finished study."""
+    progress, at = evidence.progress, moment(evidence.read)
+    if evidence.finished:
+        return ""
+    if progress.state == "running":
+        under_way = plural(evidence.counts["running"], "trial")
+        return f"Running: as of {at}, {under_way} under way. All below may still change."
+    if progress.state == "silent":
+        return f"Not finished as of {at}: its driver was last heard of at {moment(progress.heard)}."
+    why = f" ({progress.why})" if progress.why else ""
+    said = {"halted": "stopped before its end", "interrupted": "interrupted"}.get(progress.state)
+    return f"Not finished as of {at}{f': {said}{why}' if said else ''}."
+
+
+def moment(time: datetime | None) -> str:
+    return f"{time:%Y-%m-%d %H:%M:%S} UTC" if time else NOTHING
+
+
+def provenance(evidence: Evidence) -> list[tuple[str, str]]:
+    """With what, where and when."""
+    rows = evidence.rows
+    begun = min((row["started"] for row in rows if row["started"]), default=None)
+    updated = max((row["updated"] for row in rows if row["updated"]), default=None)
+    versions: dict[str, set[str]] = {}
+    for text in {row["versions"] for row in rows if row["versions"]}:
+        for package, version in json.loads(text).items():
+            versions.setdefault(package, set()).add(str(version))
+    found: list[tuple[str, str]] = [
+        ("First trial", moment(begun)),
+        ("Last word", moment(updated)),
+        ("Report made", f"{moment(evidence.read)}, by cbe {__version__}"),
+        ("Versions", ", ".join(f"{name} {' and '.join(sorted(all_))}" for name, all_ in versions.items())),
+        ("Git commit", _distinct(rows, "git_commit")),
+        ("Devices", _distinct(rows, "device")),
+        ("Nodes", _distinct(rows, "node")),
+    ]
+    return [(name, text) for name, text in found if text]
+
+
+def _distinct(rows: Sequence[Row], column: str) -> str:
+    times: Counter[Any] = Counter(row[column] for row in rows if row[column])
+    if len(times) < 2:
+        return ", ".join(times)
+    few = ", ".join(f"{name} ({plural(n, 'trial')})" for name, n in times.most_common(8))
+    return f"{few} and {len(times) - 8} more" if len(times) > 8 else few
+
+
+def searched_best(evidence: Evidence) -> str:
+    """The best of the search alone, for a study that has no answer to give yet."""
+    valued = [row for row in evidence.search if is_finite(row["objective"])]
+    if not valued:
+        return ""
+    better = min if evidence.objective.direction == "minimize" else max
+    best = better(valued, key=lambda row: row["objective"])
+    value = figure(evidence.objective.metric, best["objective"])
+    return f"{best['trial']}, {best['state']}, stands at {value}."
