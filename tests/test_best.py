@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from cbe.errors import ConfigError, InputError
-from cbe.report.best import Answer, best, read_study
+from cbe.report.best import Answer, best
+from cbe.report.lookup import read_study
 from cbe.report.paired import Difference, paired, t_interval
 from cbe.report.wording import UNITS, against, figure
 from cbe.spec import StudyConfig, TrainConfig, read_config

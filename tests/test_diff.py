@@ -190,11 +190,11 @@ def test_studies_fit_80_columns_and_json_is_for_programs(tmp_path: Path, cbe_: C
     ("one", "two", "message"),
     [
         ("made", "made/t0000", "made is a study and made/t0000 a trial; wanted two of a kind"),
-        ("made/t0000", "made/t00000", "did you mean made/t0000?"),
+        ("made/t0000", "made/t00000", "did you mean t0000?"),
         ("made/t0000", "made/zzz", "see them with `cbe show made`"),
         ("made/t0000", "mad/t0000", "did you mean made?"),
         ("made", "mede", "did you mean made?"),
-        ("made/t0000", "made/", "has no trial ''"),
+        ("made/t0000", "made/", "none of that name"),
         ("made/t0000", "../x/t0000", "study '..'"),
     ],
 )

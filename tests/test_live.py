@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import io
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cbe.cli import words as cli_words
 from cbe.cli.live import Live
 from cbe.cli.log import Log
 from cbe.cli.panel import panel
@@ -243,7 +241,3 @@ def test_an_error_is_left_to_say_itself_what_to_do(study: Study) -> None:
     with pytest.raises(OSError), Live(study.progress, Console(file=file, width=80)):
         raise OSError("disk")
     assert file.getvalue() == ""
-
-
-def test_the_examples_of_how_numbers_are_written_hold() -> None:
-    assert doctest.testmod(cli_words) == doctest.TestResults(failed=0, attempted=4)

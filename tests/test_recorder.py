@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 import signal
 import subprocess
@@ -21,7 +20,6 @@ import pytest
 from pyarrow import fs
 
 from cbe.errors import RunError
-from cbe.store import redact as redaction
 from cbe.store.clock import tick
 from cbe.store.folder import Store, StudyFolder
 from cbe.store.location import Location
@@ -387,7 +385,3 @@ def test_secrets_reach_neither_the_store_nor_a_live_view(recorder: Recorder, fol
         "tokens": 5,
     }
     assert redacted_json({}) == "{}"
-
-
-def test_the_examples_of_masking_hold() -> None:
-    assert doctest.testmod(redaction) == doctest.TestResults(failed=0, attempted=1)

@@ -10,8 +10,8 @@ import typer
 
 from cbe.cli import stores
 from cbe.cli.studies import plain_table
-from cbe.cli.words import NOT_SELECTED, NOTHING, clean, counts
 from cbe.errors import InputError
+from cbe.words import NOT_SELECTED, NOTHING, clean, counts, p_value
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -66,7 +66,8 @@ def print_answer(answer: Answer, again: str, *, as_json: bool) -> None:
     if answer.where:
         out.print(Text(f"of trials where {answer.where}", "dim"))
     out.print(_ranking(answer))
-    out.print(Text(f"{NOT_SELECTED}\ntrials: {counts(answer.counts)}", "dim"))
+    selected = "* used for selection" if answer.metric == "test_error" else NOT_SELECTED
+    out.print(Text(f"{selected}\ntrials: {counts(answer.counts)}", "dim"))
     if answer.front:
         out.print(Text("\nNo other config is better in every objective (by the search)", "bold"))
         out.print(_front(answer))
@@ -156,8 +157,7 @@ def _mean(metric: str, mean: float, interval: Interval | None) -> str:
 def _against(metric: str, found: Difference | None) -> str:
     if found is None:
         return NOTHING
-    p = "p < 0.001" if found.p < 0.001 else f"p = {found.p:.3f}"
-    return f"{_mean(metric, found.mean, found.interval)}\n{p}"
+    return f"{_mean(metric, found.mean, found.interval)}\n{p_value(found.p)}"
 
 
 def _number(metric: str, value: float | None) -> str:

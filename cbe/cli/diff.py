@@ -11,7 +11,7 @@ import typer
 
 from cbe.cli import stores
 from cbe.cli.studies import AsJson, plain_table
-from cbe.cli.words import NOT_SELECTED, NOTHING, clean, counts, duration, figure
+from cbe.words import NOT_SELECTED, NOTHING, clean, counts, duration, figure
 
 if TYPE_CHECKING:
     from cbe.report.diff import StudyDiff, TrialDiff

@@ -25,8 +25,8 @@ def command(
     import shlex
 
     from cbe.cli.talk import say
-    from cbe.cli.words import plural
     from cbe.report.export import export
+    from cbe.words import plural
 
     made = export(stores.opened(store).study(name), to, out)
     rows = ", ".join(f"{table} {count:,}" for table, count in made.rows.items())

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cbe.cli.words import clean, first_line, span
 from cbe.study.overview import ENDED
+from cbe.words import clean, first_line, span
 
 if TYPE_CHECKING:
     from cbe.study.progress import Progress

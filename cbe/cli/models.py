@@ -14,8 +14,8 @@ import typer
 
 from cbe.cli import stores
 from cbe.cli.studies import AsJson, Name, plain_table
-from cbe.cli.words import NOTHING, clean, figure
 from cbe.errors import DataError
+from cbe.words import NOTHING, clean, figure
 
 if TYPE_CHECKING:
     from cbe.models.export import Exported

@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cbe.cli.stores import again
-from cbe.cli.words import clean, counts, duration, figure, first_line, point, span
 from cbe.study.overview import ENDED
+from cbe.words import clean, counts, duration, figure, first_line, point, span
 
 if TYPE_CHECKING:
     from cbe.study.progress import Progress

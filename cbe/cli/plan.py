@@ -11,8 +11,8 @@ import typer
 
 from cbe.cli.run import Settings
 from cbe.cli.studies import plain_table
-from cbe.cli.words import plural, span
 from cbe.spec import StudyConfig, read_config
+from cbe.words import plural, span
 
 if TYPE_CHECKING:
     from cbe.study.plan import Plan, Range

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cbe.cli import stores
-from cbe.cli.words import NOTHING, clean
 from cbe.errors import InputError
+from cbe.words import NOTHING, clean
 
 if TYPE_CHECKING:
     import pyarrow as pa

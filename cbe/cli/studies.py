@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cbe.cli import stores
-from cbe.cli.words import NOT_SELECTED, clean, counts, duration, figure, first_line, point, span
+from cbe.words import NOT_SELECTED, clean, counts, duration, figure, first_line, point, span
 
 if TYPE_CHECKING:
     from rich.table import Table

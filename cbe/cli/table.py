@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from cbe.cli import stores
-from cbe.cli.words import clean
+from cbe.words import clean
 
 
 def command(

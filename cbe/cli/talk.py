@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cbe.cli.console import err
-from cbe.cli.words import clean
+from cbe.words import clean
 
 
 def say(text: str, style: str = "", console: Console = err) -> None:

@@ -28,7 +28,7 @@ from cbe.models.about import ABOUT_FILE, WEIGHTS_FILE, About, Image, read_about
 from cbe.models.calibration import fit
 from cbe.models.model import Model, Predicted
 from cbe.models.trials import Trained, data_of, find, restore
-from cbe.report.best import read_study
+from cbe.report.lookup import read_study
 from cbe.store.folder import StudyFolder
 
 DEFAULT = "models"

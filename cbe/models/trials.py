@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import tempfile
 from dataclasses import dataclass
@@ -17,11 +16,12 @@ from cbe.data import Dataset, open_dataset
 from cbe.errors import CheckpointError, DataError, InputError
 from cbe.models.network import Weights
 from cbe.report.best import best
+from cbe.report.configs import Row
+from cbe.report.lookup import trial_row
 from cbe.spec import StudyConfig, TrainConfig
 from cbe.store.folder import StudyFolder
 from cbe.training import checkpoint
 
-Row = dict[str, Any]
 ENDED = ("completed", "stopped")
 _COLUMNS = (
     *("trial", "state", "config_id", "objective", "split", "checkpoint", "device"),
@@ -44,13 +44,8 @@ class Trained:
 
 def find(folder: StudyFolder, study: StudyConfig, trial: str | None) -> Row:
     """The row of a trial; without a name, of the best run of the best config."""
-    rows: dict[str, Row] = {row["trial"]: row for row in folder.table("trials", _COLUMNS).to_pylist()}
-    name = trial if trial is not None else _best(folder, study, rows)
-    if name not in rows:
-        near = difflib.get_close_matches(name, rows, 1)
-        hint = f"did you mean {near[0]}?" if near else f"see them with `cbe show {folder.name}`"
-        raise InputError(f"trial {name}: {folder.name} has none of that name; {hint}")
-    row = rows[name]
+    name = trial if trial is not None else _best(folder, study)
+    row = trial_row(folder, name, _COLUMNS)
     if not _NAME.fullmatch(name):  # it names a folder, and the store may be anybody's
         raise InputError(f"trial {name!r}: wanted letters, digits and . _ - only; export another trial")
     if row["state"] not in ENDED:
@@ -62,7 +57,7 @@ def find(folder: StudyFolder, study: StudyConfig, trial: str | None) -> Row:
     return row
 
 
-def _best(folder: StudyFolder, study: StudyConfig, rows: dict[str, Row]) -> str:
+def _best(folder: StudyFolder, study: StudyConfig) -> str:
     answer = best(folder, 1, study)
     if answer.metric == "test_error":
         raise InputError(
@@ -70,7 +65,8 @@ def _best(folder: StudyFolder, study: StudyConfig, rows: dict[str, Row]) -> str:
             "wanted a trial that you chose otherwise; give --trial"
         )
     sign = 1 if answer.direction == "minimize" else -1
-    return min(answer.ranked[0].trials, key=lambda name: (sign * rows[name]["objective"], name))
+    rows = (trial_row(folder, name, _COLUMNS) for name in answer.ranked[0].trials)
+    return str(min(rows, key=lambda row: (sign * row["objective"], row["trial"]))["trial"])
 
 
 def restore(folder: StudyFolder, row: Row) -> Trained:

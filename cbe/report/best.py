@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from statistics import fmean, mean
 from typing import Any, Literal
 
 import yaml
-from pydantic import ValidationError
 
-from cbe.errors import ConfigError, InputError
+from cbe.errors import InputError
 from cbe.report.configs import Config, Role, Row, deciding_role, grouped, is_finite
 from cbe.report.front import FrontPoint, front
+from cbe.report.lookup import read_study
 from cbe.report.paired import Difference, Interval, Pair, paired, t_interval
 from cbe.report.wording import UNITS, against, figure, verdict
 from cbe.spec import Objective, StudyConfig
-from cbe.spec.files import faults_of
 from cbe.store import sql
-from cbe.store.folder import STUDY_FILE, Store, StudyFolder
+from cbe.store.folder import StudyFolder
 
 _COLUMNS = (
     *("trial", "role", "preset", "state", "config_id", "params", "config", "seed", "split_seed"),
@@ -110,21 +107,6 @@ def best(
         counts=dict(Counter(row["state"] for row in rows)),
         sentence=ranked[0].sentence,
     )
-
-
-def read_study(folder: StudyFolder) -> StudyConfig:
-    """The study as its folder has it; refuses a name that the store does not have."""
-    content = folder.read(STUDY_FILE)
-    if content is None:
-        raise InputError(_unknown(folder))
-    where = Path(folder.name) / STUDY_FILE
-    try:
-        plain = yaml.safe_load(content)
-        return StudyConfig.model_validate(plain)
-    except yaml.YAMLError as error:
-        raise InputError(f"{where}: not valid YAML ({error}); put the file back as it was") from None
-    except ValidationError as error:
-        raise ConfigError(faults_of(error, StudyConfig, plain, where)) from None
 
 
 def _rank(
@@ -217,24 +199,6 @@ def _sentence(ranked: Ranked, role: Role, objective: Objective) -> str:
         said += "; selected on test labels"
     said += "." if role == "confirm" else "; not yet confirmed."
     return said[0].upper() + said[1:] if ranked.preset else said
-
-
-def known(store: Store, name: str) -> StudyFolder:
-    """A study's folder; refuses a name that the store does not have."""
-    folder = store.study(name)
-    if not folder.exists():
-        raise InputError(_unknown(folder))
-    return folder
-
-
-def _unknown(folder: StudyFolder) -> str:
-    location = folder.location
-    names = Store(replace(location, root=location.root.rpartition("/")[0])).names()
-    near = difflib.get_close_matches(folder.name, names, 1)
-    hint = "the store has none; check --store, or start one with `cbe run FILE`"
-    if names:
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
-    return f"study {folder.name}: there is none of that name; {hint}"
 
 
 def _nothing(name: str, rows: Sequence[Row]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,8 +11,9 @@ from typing import Any
 import pyarrow.compute as pc
 
 from cbe.errors import InputError
-from cbe.report.best import Ranked, best, read_study
+from cbe.report.best import Ranked, best
 from cbe.report.configs import Role, Row, grouped, is_finite
+from cbe.report.lookup import read_study, trial_row
 from cbe.report.paired import Difference, Pair, paired
 from cbe.report.published import data_name
 from cbe.report.wording import UNITS, against, verdict
@@ -201,13 +201,7 @@ def _trial(store: Store, name: str) -> tuple[Row, StudyConfig]:
     above, _, trial = name.partition("/")
     folder = store.study(above)
     study = read_study(folder)
-    found = folder.table("trials", where=pc.field("trial") == trial).to_pylist()
-    if found:
-        return found[0], study
-    names = sorted(folder.table("trials", ["trial"])["trial"].to_pylist())
-    near = difflib.get_close_matches(trial, names, 1)
-    hint = f"did you mean {above}/{near[0]}?" if near else f"see them with `cbe show {above}`"
-    raise InputError(f"{name}: study {above} has no trial {trial!r}; {hint}")
+    return trial_row(folder, trial), study
 
 
 def _config(row: Row) -> dict[str, Any]:

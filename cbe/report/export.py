@@ -25,7 +25,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from cbe.errors import InputError, RunError
-from cbe.report.best import read_study
+from cbe.report.lookup import read_study
 from cbe.spec import StudyConfig
 from cbe.store.folder import StudyFolder
 from cbe.store.schema import TABLES, Table

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from cbe.errors import InputError
 from cbe.report.across import Task, best_of_all
-from cbe.report.best import Answer, best, known
+from cbe.report.best import Answer, best
+from cbe.report.lookup import known, trial_row
 from cbe.store import sql
 from cbe.store.folder import Store
 
@@ -48,12 +49,9 @@ class Results:
             study, _, trial = trial.partition("/")
         elif trial and study is None:
             raise InputError(f"trial {trial!r}: of which study? wanted STUDY/TRIAL, as quickstart/{trial}")
-        where = pc.field("trial") == trial if trial else None
-        found = self._table("metrics", study, None, where)
-        if trial and not len(found):
-            names = self._table("trials", study, ["trial"])["trial"].to_pylist()
-            if trial not in names:
-                raise InputError(f"trial {trial}: study {study} has none of that name; it has {len(names)}")
+        if trial and study:
+            trial_row(known(self.store, study), trial, ["trial"])
+        found = self._table("metrics", study, None, pc.field("trial") == trial if trial else None)
         return self._frame(found.sort_by([(name, "ascending") for name in ("study", "trial", "step")]))
 
     def best(self, study: str, k: int = 1, where: str | None = None) -> Answer:

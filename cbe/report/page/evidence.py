@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cbe.errors import InputError
-from cbe.report.best import Answer, Ranked, best, read_study
+from cbe.report.best import Answer, Ranked, best
 from cbe.report.configs import Row, is_finite
+from cbe.report.lookup import read_study
 from cbe.spec import Objective, StudyConfig
 from cbe.store.folder import StudyFolder
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-NOTHING = "–"
+from cbe.words import NOTHING
 
 
 @dataclass(frozen=True)
@@ -61,43 +58,5 @@ def figure(metric: str, value: float | None) -> str:
     return f"{said} {unit}" if unit and said != NOTHING else said
 
 
-def p_value(p: float) -> str:
-    """
-    >>> p_value(0.0304), p_value(0.00002)
-    ('p = 0.030', 'p < 0.001')
-    """
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
-
-
-def duration(seconds: float | None) -> str:
-    """
-    >>> duration(7), duration(200), duration(9000)
-    ('7 s', '3.3 min', '2.5 h')
-    """
-    if seconds is None or not math.isfinite(seconds):
-        return NOTHING
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 90 * 60 else f"{seconds / 3600:,.1f} h"
-
-
 def usd(amount: float | None) -> str:
     return NOTHING if amount is None or not math.isfinite(amount) else f"${amount:,.2f}"
-
-
-def point(values: Mapping[str, Any]) -> str:
-    """Searched values under the shortest names that tell them apart.
-
-    >>> point({"ensemble.heads": 4, "loss.weights.lb": 0.12345})
-    'heads 4, lb 0.123'
-    """
-    times = Counter(key.rpartition(".")[2] for key in values)
-    names = {key: last if times[last := key.rpartition(".")[2]] == 1 else key for key in values}
-    return ", ".join(
-        f"{names[key]} {value:.3g}" if isinstance(value, float) else f"{names[key]} {value}"
-        for key, value in values.items()
-    )
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

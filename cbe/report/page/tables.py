@@ -13,10 +13,11 @@ from cbe import __version__
 from cbe.report.best import Ranked
 from cbe.report.configs import Row, is_finite
 from cbe.report.page.evidence import Evidence, point_of
-from cbe.report.page.numbers import METRICS, NOTHING, duration, figure, number, p_value, plural, point, usd
+from cbe.report.page.numbers import METRICS, figure, number, usd
 from cbe.report.page.panel import shown
 from cbe.report.paired import Difference
 from cbe.spec import Parameter
+from cbe.words import NOTHING, duration, p_value, plural, point
 
 STATES = ("completed", "stopped", "running", "interrupted", "failed", "infeasible")
 _MOST_TEXT = 600  # characters of an error

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from cbe.errors import InputError
-from cbe.report.best import read_study
+from cbe.report.lookup import read_study
 from cbe.report.tables import kinds
 from cbe.report.tables.render import Table, latex, markdown
 from cbe.report.tables.runs import Error, Runs

@@ -7,9 +7,10 @@ from typing import Any
 
 from cbe.report.configs import Row, counts, is_finite
 from cbe.report.page.evidence import Evidence
-from cbe.report.page.numbers import METRICS, plural
+from cbe.report.page.numbers import METRICS
 from cbe.report.page.panel import ACCENT, COLOURS, MARKS, MUTED, NAMES, Panel, legend, scaled, value_axis
 from cbe.report.page.panels.hover import about
+from cbe.words import plural
 
 _ENDED = ("completed", "stopped", "failed", "infeasible", "interrupted")
 _MANY = 500  # trials: of more, marks are small

@@ -5,8 +5,8 @@ from __future__ import annotations
 from cbe.report.configs import counts
 from cbe.report.importance import MOST, RESAMPLES, importances
 from cbe.report.page.evidence import Evidence
-from cbe.report.page.numbers import plural
 from cbe.report.page.panel import ACCENT, Panel, escape
+from cbe.words import plural
 
 _TITLE = "Which parameters matter"
 

@@ -30,6 +30,15 @@ def figure(metric: str | None, value: float | None) -> str:
     return f"{100 * value:.2f} %" if metric and metric.endswith("_error") else f"{value:.4g}"
 
 
+def p_value(p: float) -> str:
+    """How likely so large a difference is by chance.
+
+    >>> p_value(0.0304), p_value(0.00002)
+    ('p = 0.030', 'p < 0.001')
+    """
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
 def duration(seconds: float | None) -> str:
     """A time of whatever size in its own unit.
 

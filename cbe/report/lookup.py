@@ -1,0 +1,65 @@
+"""Studies and trials by their names; what is not there is told with what was probably meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.compute as pc
+import yaml
+from pydantic import ValidationError
+
+from cbe.errors import ConfigError, InputError
+from cbe.report.configs import Row
+from cbe.spec import StudyConfig
+from cbe.spec.files import faults_of
+from cbe.store.folder import STUDY_FILE, Store, StudyFolder
+
+_LISTED = 8
+
+
+def known(store: Store, name: str) -> StudyFolder:
+    """A study's folder; refuses a name that the store does not have."""
+    folder = store.study(name)
+    if not folder.exists():
+        raise InputError(_unknown(folder))
+    return folder
+
+
+def read_study(folder: StudyFolder) -> StudyConfig:
+    """The study as its folder has it; refuses a name that the store does not have."""
+    content = folder.read(STUDY_FILE)
+    if content is None:
+        raise InputError(_unknown(folder))
+    where = Path(folder.name) / STUDY_FILE
+    try:
+        plain = yaml.safe_load(content)
+        return StudyConfig.model_validate(plain)
+    except yaml.YAMLError as error:
+        raise InputError(f"{where}: not valid YAML ({error}); put the file back as it was") from None
+    except ValidationError as error:
+        raise ConfigError(faults_of(error, StudyConfig, plain, where)) from None
+
+
+def trial_row(folder: StudyFolder, trial: str, columns: Sequence[str] | None = None) -> Row:
+    """A trial's row; refuses a name that the study does not have."""
+    found: list[Row] = folder.table("trials", columns, pc.field("trial") == trial).to_pylist()
+    if found:
+        return found[0]
+    names = sorted(folder.table("trials", ["trial"])["trial"].to_pylist())
+    near = difflib.get_close_matches(trial, names, 1)
+    hint = f"did you mean {near[0]}?" if near else f"see them with `cbe show {folder.name}`"
+    raise InputError(f"trial {trial!r}: study {folder.name} has none of that name; {hint}")
+
+
+def _unknown(folder: StudyFolder) -> str:
+    location = folder.location
+    names = Store(replace(location, root=location.root.rpartition("/")[0])).names()
+    near = difflib.get_close_matches(folder.name, names, 1)
+    hint = "the store has none; check --store, or start one with `cbe run FILE`"
+    if names:
+        more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names[:_LISTED])}{more}"
+    return f"study {folder.name}: there is none of that name; {hint}"
