@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from cbe.data import Dataset, open_dataset
 from cbe.spec import TrainConfig
 
 torch.set_num_threads(1)
+# A shell starts what runs in its background deaf to Ctrl-C, and commands under test would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ON_RAY = ("tests/study/", "tests/test_cli_studies.py::test_a_study_runs_to_its_answer")
 
