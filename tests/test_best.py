@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,12 @@ from scipy import stats
 
 from cbe.errors import ConfigError, InputError
 from cbe.report.best import Answer, best
+from cbe.report.configs import Config
+from cbe.report.front import front
 from cbe.report.lookup import read_study
 from cbe.report.paired import Difference, paired, t_interval
 from cbe.report.wording import UNITS, against, figure
-from cbe.spec import StudyConfig, TrainConfig, read_config
+from cbe.spec import Objective, StudyConfig, TrainConfig, read_config
 from cbe.spec.study import WHILE_TRAINING
 from cbe.ssl import resolve
 from cbe.store.folder import STUDY_FILE, Store, StudyFolder
@@ -154,7 +157,10 @@ def test_one_run_gives_no_interval_and_no_verdict(written: Written) -> None:
     answer = written.best()
     first = answer.ranked[0]
     assert (first.n, first.interval, first.versus_base, first.better) == (1, None, None, None)
-    assert answer.sentence == "a has 10.0 % validation error (n = 1: no interval can be given)."
+    assert answer.sentence == (
+        "a has 10.0 % validation error (n = 1: no interval can be given), 10.0 points below the base on the one "
+        "run they share."
+    )
 
 
 def test_runs_are_compared_on_the_seeds_and_splits_they_share_only(written: Written) -> None:
@@ -303,7 +309,9 @@ def test_a_study_with_failures_only_says_what_there_is_and_what_to_do(written: W
 
 
 def test_a_study_without_trials_says_how_to_start_them(written: Written) -> None:
-    with pytest.raises(InputError, match="has no trials yet; start them with `cbe resume first`"):
+    with pytest.raises(
+        InputError, match="has no trials yet; wait for them, or start them with `cbe resume first`"
+    ):
         written.best()
 
 
@@ -437,3 +445,38 @@ def test_every_objective_is_written_in_its_unit(metric: str, value: float, said:
 
 def test_every_metric_that_can_be_the_first_objective_has_a_unit() -> None:
     assert set(WHILE_TRAINING) == set(UNITS)
+
+
+def test_the_best_of_several_confirmed_configs_must_be_better_than_chance_would_make_it(
+    written: Written,
+) -> None:
+    base = {(seed, seed): 0.2 for seed in range(1, 6)}
+    better = moved(base, -0.001, -0.02, -0.03, -0.012, -0.01)  # p = 0.039 by itself
+    written.add("base", base)
+    written.add("a", better)
+    alone = written.best()
+    assert (alone.of, alone.ranked[0].better) == (1, True)
+    assert alone.sentence.endswith(": better.")
+    written.add("b", moved(base, 0.01, 0.02, 0.0, 0.03, 0.01))
+    several = written.best()
+    assert (several.of, several.ranked[0].better) == (2, False)
+    assert several.ranked[0].versus_base == alone.ranked[0].versus_base
+    assert several.sentence.endswith(": not shown to be better, being one of 2 that were confirmed.")
+
+
+def test_a_front_of_thousands_is_the_same_as_by_comparing_all(written: Written) -> None:
+    generator = random.Random(0)
+    objectives = (Objective(metric="validation_error"), Objective(metric="macs"))
+    costs = [(generator.randint(0, 50) / 50, float(generator.randint(0, 50))) for _ in range(400)]
+    rows = [
+        {
+            **{"trial": f"t{number:04d}", "role": "search", "state": "completed", "preset": None},
+            **{"config_id": str(number), "seed": 0, "split_seed": 0, "objective": cost[0], "values": cost},
+        }
+        for number, cost in enumerate(costs)
+    ]
+    found = front([Config([row]) for row in rows], objectives)
+    by_hand = [
+        cost for cost in costs if not any(o != cost and o[0] <= cost[0] and o[1] <= cost[1] for o in costs)
+    ]
+    assert sorted(tuple(point.values.values()) for point in found) == sorted(by_hand)

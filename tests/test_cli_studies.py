@@ -279,7 +279,8 @@ def test_ls_lists_studies_and_one_that_cannot_be_read_hides_no_other(folder: Stu
 
 
 def test_an_empty_store_lists_nothing_and_says_how_to_begin(cbe_: Cbe) -> None:
-    done = cbe_("ls", "--store", "nowhere")
+    assert cbe_("ls", "--store", "nowhere").code == 2
+    done = cbe_("ls")
     assert (done.code, done.out) == (0, "") and "begin one with `cbe run FILE`" in done.err
     assert json.loads(cbe_("ls", "--store", "nowhere", "--json").out) == []
 

@@ -12,10 +12,12 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
@@ -381,6 +383,160 @@ def test_the_ablation_groups_trials_by_the_weights_of_both_losses(tmp_path: Path
     }
 
 
+def lines_of(made: Made) -> list[tuple[set[str], dict[str, Any]]]:
+    """The groups of lines that the parallel coordinates draw, from below to the top: trials and line."""
+    figure = next(panel.figure for panel in panels(gather(made.folder)) if panel.id == "parallel")
+    assert figure is not None
+    return [(set(trace["customdata"]), trace["line"]) for trace in figure["data"]]
+
+
+def test_trials_that_are_equally_good_have_the_same_line(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    errors = (0.1, 0.2, 0.1, 0.3, 0.2, 0.1, 0.3, 0.3, 0.1, 0.3)
+    names = [
+        made.trial(error, {"ensemble.heads": 2 + at % 7, "loss.weights.lb": 1.0 + at})
+        for at, error in enumerate(errors)
+    ]
+    *others, (chosen, line) = lines_of(made)
+    assert chosen == {names[0]} and line["width"] > max(other["width"] for _, other in others)
+    by_error = [
+        {name for name, error in zip(names, errors, strict=True) if error == e} for e in (0.3, 0.2, 0.1)
+    ]
+    assert [trials for trials, _ in others] == [each - chosen for each in by_error]
+
+
+def test_the_best_searched_config_is_on_top_also_where_the_search_liked_others_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turned = Made(tmp_path)
+    points = [{"ensemble.heads": heads, "loss.weights.lb": 1.0} for heads in range(2, 9)]
+    names = [turned.trial(0.1 + 0.01 * at, point) for at, point in enumerate(points)]
+    for at, error in ((0, 0.3), (5, 0.2)):
+        turned.trial(error, points[at], role="confirm", pair=(1, 1))
+    assert lines_of(turned)[-1][0] == {names[5]}
+    monkeypatch.setattr(sys.modules["cbe.report.page.panels.parallel"], "MOST", 3)
+    assert lines_of(turned)[-1][0] == {names[5]} and sum(len(each) for each, _ in lines_of(turned)) < 7
+
+
+def test_no_p_value_is_given_without_a_confirmation(tmp_path: Path) -> None:
+    seeds = {"seeds": [0, 1], "label_splits": [0, 1]}
+    points = [{"ensemble.heads": heads, "loss.weights.lb": 1.0} for heads in (4, 5)]
+    searched = Made(tmp_path, "searched", **seeds)
+    for pair, more in (((0, 0), 0.0), ((1, 1), 0.01)):
+        searched.trial(0.2 + more, preset="base", pair=pair)
+        searched.trial(0.1 + 2 * more, points[0], pair=pair)
+    page = render(searched.folder)
+    assert "−9.50<small>" in page and "<small>p " not in page
+    assert "No p-value is given without a confirmation" in page and "t-test" not in page
+    for number, point in enumerate(points):
+        for at in (7, 8):
+            preset = {"preset": "base"} if number == 0 else {}
+            if preset:
+                searched.trial(0.2 + 0.01 * (at - 7), role="confirm", pair=(at, at), **preset)
+            searched.trial(0.1 + 0.02 * (at - 7), point, role="confirm", pair=(at, at))
+        page = render(searched.folder)
+        assert "<small>p " in page and "No p-value" not in page
+        assert ("p-values are of single comparisons" in page) == (number == 1)
+
+
+def test_labels_that_are_given_one_by_one_are_counted(tmp_path: Path) -> None:
+    made = Made(tmp_path, data={"labels": 40, "validation": 200, "label_indices": list(range(30))})
+    made.trial(0.2, preset="base")
+    page = render(made.folder)
+    assert "with 30 labels" in page and "with 40 labels" not in page
+
+
+@dataclass(frozen=True)
+class Breaking(StudyFolder):
+    """A folder whose trials are damaged once they have been read."""
+
+    def table(self, name: str, *about: Any, **more: Any) -> pa.Table:
+        found = super().table(name, *about, **more)
+        for path in Path(self.location.root).rglob("*.parquet") if name == "trials" else ():
+            path.write_bytes(b"no table")
+        return found
+
+
+def test_a_damaged_table_is_told_and_not_taken_for_an_unfinished_study(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    made.trial(0.2, preset="base")
+    with pytest.raises(InputError, match="parquet"):
+        render(Breaking(made.folder.name, made.folder.location))
+
+
+def test_names_and_states_are_escaped_where_marks_are_pointed_at(tmp_path: Path) -> None:
+    made = finished(tmp_path)
+    evidence = gather(made.folder)
+    odd = [
+        row | {"state": f"{row['state']}<i>"} if row["state"] == "failed" else row for row in evidence.rows
+    ]
+    rows = [row | {"trial": f"<i>{row['trial']}"} for row in odd]
+    curves = {f"<i>{name}": curve for name, curve in evidence.curves.items()}
+    answer = evidence.answer
+    assert answer is not None
+    ranked = tuple(
+        replace(each, trials=tuple(f"<i>{name}" for name in each.trials)) for each in answer.ranked
+    )
+    evidence = replace(evidence, rows=rows, curves=curves, answer=replace(answer, ranked=ranked))
+    figures = {panel.id: panel.figure for panel in panels(evidence)}
+    assert {"curves", "parallel", "lemma", "history", "slices", "intervals"} <= figures.keys()
+    for figure in filter(None, figures.values()):
+        for trace in figure["data"]:
+            assert "<i>" not in f"{trace.get('text')}" and "%{customdata" not in trace.get(
+                "hovertemplate", ""
+            )
+
+
+def test_after_a_figure_that_cannot_be_drawn_the_others_are_and_the_theme_still_changes(
+    opened: Open, tmp_path: Path
+) -> None:
+    made = finished(tmp_path)
+    seen = opened(made.folder)
+    seen.page.evaluate(
+        """() => {
+          const react = Plotly.react;
+          let faults = 1;
+          Plotly.react = (...all) => faults-- > 0 ? Promise.reject(new Error('once')) : react(...all);
+        }"""
+    )
+    for theme in ("light", "dark"):
+        seen.page.click("#theme")
+        seen.page.wait_for_selector(f"#lemma[data-theme={theme}]")
+    seen.drawn()
+    assert seen.said == ["once"] and seen.page.locator("#intervals[data-theme=dark]").count() == 1
+
+
+def test_a_figure_that_scrolls_sideways_can_be_reached_by_the_keyboard(seen: Seen) -> None:
+    page = seen.page
+    page.set_viewport_size({"width": 250, "height": 900})
+    page.wait_for_selector(".frame[tabindex='0']:has(#parallel)")
+    assert page.get_attribute(".frame:has(#parallel)", "role") == "region"
+    assert (
+        page.get_attribute(".frame:has(#parallel)", "aria-label")
+        == "All parameters together: scrolls sideways"
+    )
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.wait_for_selector(".frame:not([tabindex]):has(#parallel)")
+    seen.drawn()
+
+
+@pytest.mark.parametrize("width", [400, 800, 1440])
+def test_titles_of_confusion_matrices_stand_clear_of_each_other(seen: Seen, width: int) -> None:
+    seen.page.set_viewport_size({"width": width, "height": 900})
+    seen.page.wait_for_function(
+        "() => (one => one.dataset.width == one.clientWidth)(document.getElementById('confusions'))"
+    )
+    seen.drawn()
+    boxes = seen.page.eval_on_selector_all(
+        "#confusions .annotation-text-g",
+        "all => all.map(one => one.getBoundingClientRect()).map(b => [b.left, b.top, b.right, b.bottom])",
+    )
+    frame = seen.page.eval_on_selector("#confusions", "one => one.getBoundingClientRect().top")
+    assert len(boxes) == 6 and min(top for _, top, _, _ in boxes) >= frame
+    for a, b in combinations(boxes, 2):
+        assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
+
+
 def test_a_study_that_selects_on_test_labels_is_not_said_to_leave_them_alone(tmp_path: Path) -> None:
     made = finished(tmp_path, objective="test_error", allow_test_selection=True)
     page = render(made.folder)
@@ -451,8 +607,9 @@ def test_the_command_writes_the_page_and_says_where(cbe_: Cbe, tmp_path: Path) -
     assert (done.code, done.out) == (0, "") and re.fullmatch(r"made\.html: \d\.\d MB; open it.*\n", done.err)
     page = (tmp_path / "made.html").read_text("utf-8")
     assert page.startswith("<!doctype html>") and "<code>cbe report made</code>" in page
+    (tmp_path / "deep").mkdir()
     assert cbe_("report", "made", "-o", "deep/down.html").code == 0
-    assert (tmp_path / "deep" / "down.html").exists() and not list(tmp_path.glob(".*"))
+    assert (tmp_path / "deep" / "down.html").exists() and not list(tmp_path.rglob(".*"))
 
 
 def test_what_cannot_be_reported_is_refused_in_one_line(cbe_: Cbe, tmp_path: Path) -> None:
@@ -463,12 +620,16 @@ def test_what_cannot_be_reported_is_refused_in_one_line(cbe_: Cbe, tmp_path: Pat
         (("mad",), "did you mean made?"),
         (("empty",), "empty: has no trials yet"),
         (("made", "-o", "taken"), "taken: is a folder; give the name of a file, as -o taken/made.html"),
-        (("made", "-o", "made.html/x.html"), "cannot be written"),
+        (("made", "-o", "made.html/x.html"), "there is no folder made.html"),
+        (
+            ("made", "-o", "no/such/x.html"),
+            "no/such/x.html: there is no folder no/such; make it, or give another -o",
+        ),
     ):
         (tmp_path / "made.html").write_text("kept")
         done = cbe_("report", *arguments)
         assert done.code == 2 and wanted in done.err and len(done.err.splitlines()) == 1
-    assert (tmp_path / "made.html").read_text() == "kept"
+    assert (tmp_path / "made.html").read_text() == "kept" and not (tmp_path / "no").exists()
 
 
 def test_an_unknown_study_is_refused(tmp_path: Path) -> None:

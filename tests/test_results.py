@@ -120,14 +120,87 @@ def test_confirmed_configs_decide_and_configs_of_other_images_stand_by_themselve
     elsewhere = Made(tmp_path, "elsewhere", data={"labels": 80, "validation": 200})
     elsewhere.trial(0.30, POINT)
     elsewhere.trial(0.25, OTHER, state="stopped")
-    elsewhere.trial(0.20, OTHER, pair=(1, 0))  # stopped on another seed: after what was never stopped
+    elsewhere.trial(0.25, OTHER, state="failed", pair=(2, 0))
+    elsewhere.trial(0.20, OTHER, pair=(1, 0))  # lost on most seeds: after what was trained to its end on most
     few, many = cbe.open_store(str(tmp_path)).best_of_all(5)
     assert [few.title, many.title] == ["digits, 40 labels", "digits, 80 labels"]
     assert (few.confirmed, [each.mean for each in few.ranked]) == (True, [0.06])
     assert (many.confirmed, [each.mean for each in many.ranked]) == (False, [0.30, 0.20])
 
 
-def test_a_hundred_studies_with_nothing_in_them_are_told_apart_from_none(cbe_: Cbe, tmp_path: Path) -> None:
+def test_what_was_lost_on_few_seeds_keeps_its_place(tmp_path: Path) -> None:
+    made = Made(tmp_path, confirm="off")
+    for seed in (0, 1):
+        made.trial(0.05, POINT, pair=(seed, 0))
+        made.trial(0.40, OTHER, pair=(seed, 0))
+    made.trial(0.30, POINT, state="stopped", pair=(2, 0))
+    (task,) = cbe.open_store(str(tmp_path)).best_of_all(2)
+    assert [each.mean for each in task.ranked] == pytest.approx([0.05, 0.40])
+
+
+def test_only_runs_beside_a_base_of_the_same_study_are_compared_with_it(tmp_path: Path) -> None:
+    with_base, without = Made(tmp_path, "first", confirm="off"), Made(tmp_path, "second", confirm="off")
+    for seed, by in ((0, 0.0), (1, 0.02)):
+        with_base.trial(0.10 + by, POINT, pair=(seed, 0))
+        with_base.trial(0.40 + by / 2, preset="base", pair=(seed, 0))
+        without.trial(0.30, POINT, pair=(seed, 0))  # made with other code, say
+    placed = cbe.open_store(str(tmp_path)).best_of_all(2)[0].ranked[0]
+    assert placed.mean == pytest.approx(0.205)
+    assert placed.versus_base is not None
+    assert placed.versus_base.mean == pytest.approx(-0.295)
+
+
+def test_a_confirmation_on_what_was_searched_since_is_none(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    for pair in ((0, 0), (1, 1)):  # the study was given seed 1 later
+        made.trial(0.05, POINT, pair=pair)
+    made.trial(0.05, POINT, role="confirm", pair=(1, 1))
+    (task,) = cbe.open_store(str(tmp_path)).best_of_all()
+    assert not task.confirmed
+
+
+def test_studies_that_confirmed_nothing_yet_are_named(cbe_: Cbe, tmp_path: Path) -> None:
+    whole(tmp_path / "results", "old")
+    Made(tmp_path / "results", "new").trial(0.001, POINT)
+    (task,) = cbe.open_store(str(tmp_path / "results")).best_of_all()
+    assert (task.confirmed, task.unconfirmed) == (True, ("new",))
+    assert "left out, having confirmed nothing yet: new" in cbe_("best").words
+
+
+def test_listed_labels_are_a_task_of_their_own_and_a_lost_test_error_is_none(tmp_path: Path) -> None:
+    Made(tmp_path, "drawn").trial(0.05, POINT, last_test_error=float("nan"))
+    Made(tmp_path, "listed", data={"label_indices": list(range(40)), "validation": 200}).trial(0.04, POINT)
+    drawn, listed = cbe.open_store(str(tmp_path)).best_of_all()
+    assert drawn.title == "digits, 40 labels"
+    assert listed.title.startswith("digits, 40 listed (")
+    assert drawn.ranked[0].test_error is None
+
+
+def test_a_condition_chooses_configs_and_never_drops_their_bad_runs(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    for seed, error in enumerate((0.05, 0.09, 0.13), start=1):
+        made.trial(error, POINT, role="confirm", pair=(seed, seed))
+        made.trial(0.2, OTHER, role="confirm", pair=(seed, seed))
+    results = cbe.open_store(str(tmp_path))
+    ranked = results.best("made", where="last_validation_error < 0.1").ranked
+    assert [(each.mean, each.n) for each in ranked] == [(pytest.approx(0.09), 3)]
+    (task,) = results.best_of_all(9, "last_validation_error < 0.1")
+    assert [(each.mean, each.n) for each in task.ranked] == [(pytest.approx(0.09), 3)]
+
+
+@pytest.mark.parametrize(
+    "where", ["last_test_error < 0.1", "trial in (select trial from metrics where test_error < 0.1)"]
+)
+def test_nothing_is_chosen_by_test_labels(tmp_path: Path, where: str) -> None:
+    whole(tmp_path)
+    results = cbe.open_store(str(tmp_path))
+    with pytest.raises(InputError, match="not chosen by test labels"):
+        results.best("made", where=where)
+    with pytest.raises(InputError, match="not chosen by test labels"):
+        results.best_of_all(where=where)
+
+
+def test_a_store_with_no_answer_says_why_in_a_line(cbe_: Cbe, tmp_path: Path) -> None:
     told = cbe_("best")
     assert told.code == 2
     assert "no study has a trial that was trained to its end" in told.err

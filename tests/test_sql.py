@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,11 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
+from cbe.cli import console
 from cbe.errors import InputError
 from cbe.store.folder import Store
 from cbe.store.schema import TABLES
-from cbe.store.sql import answer, select
+from cbe.store.sql import answer, columns_read, select
 from tests.conftest import Cbe
 from tests.made import whole
 
@@ -162,9 +165,49 @@ def test_bad_sql_gets_one_line_that_says_what_is_wrong(store: Store, query: str,
     assert "trials, metrics, confusions, events" in str(told.value)
 
 
-def test_a_query_that_takes_too_long_is_ended(store: Store) -> None:
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select count(*) from range(1000000000000) where range % 7 = 3",
+        # folded into a constant while the query is planned
+        "select list_sum(list_transform(range(60000), lambda x: list_sum(range(x)))) from trials",
+    ],
+)
+def test_a_query_that_takes_too_long_is_ended(store: Store, query: str) -> None:
     with pytest.raises(InputError, match=r"took longer than 0\.2 s"):
-        select(store, "select count(*) from range(1000000000000) where range % 7 = 3", timeout_s=0.2)
+        select(store, query, timeout_s=0.2)
+
+
+def test_columns_of_one_name_and_odd_types_come_as_every_format_can_hold_them(store: Store) -> None:
+    found = select(
+        store,
+        """select t.trial, m.trial, sum(m.step), t.updated - t.started as took, 1.5 as half,
+        interval 2 month as months from trials t join metrics m using (study, trial)
+        where study = 'first' and trial = 't0000' group by all""",
+    )
+    (row,) = found.to_pylist()
+    assert row == {
+        "trial": "t0000",
+        "trial_1": "t0000",
+        "sum(m.step)": 1050,
+        "took": timedelta(seconds=20),
+        "half": 1.5,
+        "months": "2 months 0 days",
+    }
+    joined = select(store, "select * from trials join metrics using (study, trial) limit 3")
+    assert len(set(joined.column_names)) == len(joined.column_names)
+    assert joined.to_pandas()["wall_s_1"].notna().all()
+
+
+def test_what_a_query_reads_is_known_before_it_is_asked() -> None:
+    inner = "select trial from metrics where test_error < 0.1"
+    assert columns_read(f"select 1 from trials where trial in ({inner})") == {"trial", "test_error"}
+
+
+def test_tables_can_be_listed_and_settings_say_nothing_of_the_machine(store: Store) -> None:
+    assert select(store, "show tables")["name"].to_pylist() == sorted(TABLES)
+    told = select(store, "select value from duckdb_settings()")["value"].to_pylist()
+    assert str(Path.home()) not in " ".join(map(str, told))
 
 
 @settings(max_examples=60, deadline=None)
@@ -193,6 +236,27 @@ def test_the_command_prints_a_table_csv_and_json(cbe_: Cbe, tmp_path: Path) -> N
     assert [row["objective"] for row in listed] == [0.08, 0.12]
 
 
+def test_an_answer_is_whole_however_wide_it_is(cbe_: Cbe, tmp_path: Path) -> None:
+    whole(tmp_path / "results", "first")
+    lines = cbe_("query", "select * from trials where trial = 't0014'").out.splitlines()
+    assert len(lines) == 3  # to a file: one line a row, nothing cut
+    for word in ("t0014", "NonFiniteLoss", "loss is not finite at step 12", "wrn-10-1"):
+        assert word in lines[-1]
+    odd = cbe_("query", "select 1 as \"[/x]\", 'a[bold]b' as text, 'nan'::double as n")
+    assert "[/x] text n" in odd.words and "1 a[bold]b nan" in odd.words
+    assert json.loads(cbe_("query", "select 'nan'::double as n", "--format", "json").out) == [{"n": None}]
+
+
+def test_an_answer_wider_than_the_screen_is_shown_value_by_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cbe_: Cbe
+) -> None:
+    whole(tmp_path / "results", "first")
+    screen = Console(width=80, force_terminal=True, no_color=True, highlight=False)
+    monkeypatch.setattr(console, "out", screen)
+    shown = cbe_("query", "select * from trials where trial = 't0014'").words
+    assert "row 1" in shown and "error_class NonFiniteLoss" in shown and "trial t0014" in shown
+
+
 def test_parquet_goes_to_a_file(tmp_path: Path) -> None:
     whole(tmp_path / "results", "first")
     query = "select trial, objective from trials where role = 'search' order by trial"
@@ -207,7 +271,13 @@ def test_parquet_goes_to_a_file(tmp_path: Path) -> None:
     [
         (("firts", "select 1"), "study firts: there is none of that name; did you mean first?"),
         (("../x", "select 1"), "'../x'"),
-        (("first", "select", "1"), "wanted a study's name, if any, and one SELECT in quotes"),
+        (("first", "select", "1"), "wanted a study's name, if any, and one SELECT"),
+        (("first",), "first: is no SQL"),
+        (("select 1", "first"), "wanted the study's name first"),
+        (("select 1", "--store", "nowhere"), "there is no such folder"),
+        (("select 1", "--store", "results/first"), "wanted the one above it; give --store results"),
+        (("first/t0000", "select 1"), "is a trial; wanted a study alone"),
+        (("select 'infinity'::timestamp as t",), "cannot hold this answer"),
         (("drop view trials",), "got DROP"),
     ],
 )

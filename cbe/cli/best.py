@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,7 +28,8 @@ def command(
     name: Annotated[str | None, typer.Argument(help="The study's name; all studies when left out")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="How many configs")] = 1,
     where: Annotated[
-        str | None, typer.Option(help="Rank only trials for which this SQL holds, as 'ensemble_heads <= 4'")
+        str | None,
+        typer.Option(help="Rank only configs with trials for which this SQL holds, as 'ensemble_heads <= 4'"),
     ] = None,
     store: stores.Option = None,
     as_json: Annotated[bool, typer.Option("--json", help="An object for a program")] = False,
@@ -39,7 +41,7 @@ def command(
 
     if as_json and as_yaml:
         raise InputError("--json and --yaml: both were given; give one of the two")
-    place = stores.opened(store)
+    place = stores.existing(store)
     if name is None:
         if as_yaml:
             raise InputError("--yaml: of which study? give its name, as `cbe best NAME --yaml`")
@@ -50,7 +52,8 @@ def command(
     if as_yaml:
         print(answer.to_yaml(), end="")
     else:
-        print_answer(answer, stores.again("best", folder), as_json=as_json)
+        again = stores.again("best", folder) + (f" --where {shlex.quote(where)}" if where else "")
+        print_answer(answer, again, as_json=as_json)
 
 
 def print_answer(answer: Answer, again: str, *, as_json: bool) -> None:
@@ -64,9 +67,12 @@ def print_answer(answer: Answer, again: str, *, as_json: bool) -> None:
 
     out.print(Text(answer.sentence, "bold"))
     if answer.where:
-        out.print(Text(f"of trials where {answer.where}", "dim"))
+        out.print(Text(f"of configs with {clean(answer.where)}", "dim"))
     out.print(_ranking(answer))
     selected = "* used for selection" if answer.metric == "test_error" else NOT_SELECTED
+    if answer.confirmed and answer.of > 1:
+        single = f"p-values are of single comparisons; “better” allows for the {answer.of} configs confirmed"
+        selected = f"{selected}\n{single}"
     out.print(Text(f"{selected}\ntrials: {counts(answer.counts)}", "dim"))
     if answer.front:
         out.print(Text("\nNo other config is better in every objective (by the search)", "bold"))
@@ -84,15 +90,15 @@ def _ranking(answer: Answer) -> Table:
     metric = answer.metric
     beside = ("against\nbase\n± 95 %", "against\npaper\n± 95 %")
     figures = ("n", f"{_head(metric)}\n± 95 %", *beside, "search\nsaid", "test\nerror*, %")
-    table = plain_table(("#", "config"), figures)
+    table = plain_table(("#", "config"), figures, gap=1)
     for each in answer.ranked:
         table.add_row(
-            str(each.rank),
+            NOTHING if each.rank is None else str(each.rank),
             each.preset or each.config_id,
             str(each.n),
             _mean(metric, each.mean, each.interval),
-            _against(metric, each.versus_base),
-            _against(metric, each.versus_paper),
+            _against(metric, each.versus_base, answer.confirmed),
+            _against(metric, each.versus_paper, answer.confirmed),
             _number(metric, each.searched),
             _number("test_error", each.test_error),
         )
@@ -125,6 +131,9 @@ def print_tasks(tasks: Sequence[Task], *, as_json: bool) -> None:
     for task in tasks:
         out.print(Text(clean(task.title), "bold"))
         out.print(_placing(task))
+        if task.unconfirmed:
+            left = f"left out, having confirmed nothing yet: {', '.join(task.unconfirmed)}"
+            out.print(Text(left, "dim"))
         out.print()
     beside = "" if all(task.confirmed for task in tasks) else "; figures of a search flatter its best"
     out.print(Text(f"Ranked by validation error at the end of training{beside}.\n{NOT_SELECTED}", "dim"))
@@ -141,7 +150,7 @@ def _placing(task: Task) -> Table:
             ", ".join(each.studies),
             str(each.n),
             _mean(metric, each.mean, each.interval),
-            _against(metric, each.versus_base),
+            _against(metric, each.versus_base, task.confirmed),
             _number("test_error", each.test_error),
         )
     return table
@@ -154,10 +163,12 @@ def _mean(metric: str, mean: float, interval: Interval | None) -> str:
     return f"{_number(metric, mean)} ± {_number(metric, (interval[1] - interval[0]) / 2)}"
 
 
-def _against(metric: str, found: Difference | None) -> str:
+def _against(metric: str, found: Difference | None, confirmed: bool) -> str:
+    """A difference; its p-value only where its runs have not chosen the config."""
     if found is None:
         return NOTHING
-    return f"{_mean(metric, found.mean, found.interval)}\n{p_value(found.p)}"
+    said = _mean(metric, found.mean, found.interval)
+    return f"{said}\n{p_value(found.p)}" if confirmed else said
 
 
 def _number(metric: str, value: float | None) -> str:

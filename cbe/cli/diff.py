@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,13 +10,14 @@ import typer
 
 from cbe.cli import stores
 from cbe.cli.studies import AsJson, plain_table
-from cbe.words import NOT_SELECTED, NOTHING, clean, counts, duration, figure
+from cbe.words import NOT_SELECTED, NOTHING, clean, counts, duration, figure, finite
 
 if TYPE_CHECKING:
     from cbe.report.diff import StudyDiff, TrialDiff
     from cbe.spec.changes import Difference
 
 _NAMES = {"wall_s": "wall time", "macs": "MACs", "error_class": "error", "error_text": "message"}
+_NAMES |= {"best_test_error": "test error at the best validation error"}
 
 
 def command(
@@ -29,9 +29,9 @@ def command(
     """Compare two studies, or two trials: their settings and what they found."""
     from cbe.report.diff import StudyDiff, diff
 
-    found = diff(stores.opened(store), one, other)
+    found = diff(stores.existing(store), one, other)
     if as_json:
-        print(json.dumps(_finite(found.to_plain()), indent=2))
+        print(json.dumps(finite(found.to_plain()), indent=2))
     elif isinstance(found, StudyDiff):
         _print_studies(found)
     else:
@@ -113,13 +113,6 @@ def _shown(name: str, value: Any, metric: str) -> str:
 
 def _value(value: Any) -> str:
     """A setting as a study file has it; what is not set there is a dash."""
-    return NOTHING if value is None else value if isinstance(value, str) else json.dumps(value)
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN."""
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if value is None or isinstance(value, str):
+        return NOTHING if value is None else value
+    return f"{value:.6g}" if isinstance(value, float) else json.dumps(value)

@@ -28,7 +28,7 @@ def command(
     from cbe.report.export import export
     from cbe.words import plural
 
-    made = export(stores.opened(store).study(name), to, out)
+    made = export(stores.existing(store).study(name), to, out)
     rows = ", ".join(f"{table} {count:,}" for table, count in made.rows.items())
     if to == "optuna":
         kept = f"; {plural(made.left_out, 'trial')} left out, of the confirmation or outside the search space"

@@ -50,7 +50,8 @@ def export(
     """
     from cbe.models.export import export_model
 
-    exported = export_model(stores.opened(store).study(name), out, trial, to or ())
+    study, _, of_study = name.partition("/")  # STUDY/TRIAL names a trial elsewhere, too
+    exported = export_model(stores.existing(store).study(study), out, trial or of_study or None, to or ())
     if as_json:
         print(json.dumps(exported.to_plain(), indent=2))
         return
@@ -63,10 +64,11 @@ def _tell(exported: Exported) -> None:
 
     about, fitted = exported.about, exported.about.calibration
     say(
-        f"{about.study} {about.trial}, step {about.step}: "
+        f"{about.study} {about.trial}, step {about.step:,} of {about.config.training.steps:,}: "
         f"{figure('validation_error', about.validation_error)} validation error, as recorded "
-        f"(n = {fitted.n}).\nTemperature {fitted.temperature:.3g}: calibration error "
-        f"{100 * fitted.ece_before:.1f} % before, {100 * fitted.ece_after:.1f} % after, on the same images.\n"
+        f"(n = {fitted.n}).\nTemperature {fitted.temperature:.3g}, the most likely on those images: loss "
+        f"{fitted.nll_before:.3f} before, {fitted.nll_after:.3f} after; calibration error "
+        f"{100 * fitted.ece_before:.1f} % before, {100 * fitted.ece_after:.1f} % after.\n"
         f"Files: {', '.join(exported.files)}\nUse it: cbe predict {shlex.quote(str(exported.folder))} IMAGES…"
     )
 

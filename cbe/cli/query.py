@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 import sys
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,10 +14,11 @@ import typer
 
 from cbe.cli import stores
 from cbe.errors import InputError
-from cbe.words import NOTHING, clean
+from cbe.words import NOTHING, clean, finite
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from rich.table import Table
 
 
 class Format(StrEnum):
@@ -22,6 +26,10 @@ class Format(StrEnum):
     csv = "csv"
     json = "json"
     parquet = "parquet"
+
+
+_MOST = 200  # rows on a screen
+_WIDE = 10_000  # columns of text where nobody looks: a file has no width
 
 
 def command(
@@ -34,42 +42,90 @@ def command(
     """Answer a SELECT over trials, metrics, confusions and events."""
     from cbe.report.results import Results
 
+    study, query = _asked(words)
+    found = Results(stores.existing(store)).sql(query, study)
+    try:
+        _PRINT[form](found)
+    except (OverflowError, ValueError, NotImplementedError) as error:  # dates beyond Python's, say
+        raise InputError(
+            f"--format {form.value}: cannot hold this answer ({error}); cast what is odd, as by `::varchar`"
+        ) from None
+
+
+def _asked(words: list[str]) -> tuple[str | None, str]:
+    """The study and the query out of what was typed."""
+    form = 'cbe query [NAME] "select …"'
     if len(words) > 2:
-        raise InputError(f"{len(words)} arguments: wanted a study's name, if any, and one SELECT in quotes")
-    found = Results(stores.opened(store)).sql(words[-1], words[0] if len(words) > 1 else None)
-    _PRINT[form](found)
+        raise InputError(f"{len(words)} arguments: wanted a study's name, if any, and one SELECT: {form}")
+    if len(words) == 1:
+        if re.fullmatch(r"[\w.-]*", words[0]):
+            raise InputError(
+                f"{words[0]}: is no SQL; wanted a SELECT, behind a study's name or alone: {form}"
+            )
+        return None, words[0]
+    if " " in words[0] and " " not in words[1]:
+        raise InputError(f"{words[1]}: stands behind the SQL; wanted the study's name first: {form}")
+    return words[0], words[1]
 
 
 def _table(found: pa.Table) -> None:
-    import pyarrow.types as types
+    from rich.console import Console
 
     from cbe.cli.console import out
-    from cbe.cli.studies import plain_table
     from cbe.cli.talk import say
 
-    numbers = [name for name in found.column_names if _is_number(found.schema.field(name).type, types)]
-    table = plain_table(found.column_names)
-    for column, name in zip(table.columns, found.column_names, strict=True):
-        if name in numbers:
-            column.justify, column.no_wrap = "right", True
-    for row in found.slice(0, _MOST).to_pylist():
-        table.add_row(*(_cell(row[name]) for name in found.column_names))
-    out.print(table)
+    rows = _rows(found.slice(0, _MOST))
+    table = _grid(found, rows)
+    console = out if out.is_terminal else Console(width=_WIDE)
+    if console.measure(table, options=console.options.update(max_width=_WIDE)).maximum > console.width:
+        _print_records(found.column_names, rows)
+    else:
+        console.print(table)
     if len(found) > _MOST:
         say(f"… {len(found) - _MOST:,} more rows; `limit` them, or write them to a file with --format csv")
 
 
-def _csv(found: pa.Table) -> None:
-    import csv
+def _grid(found: pa.Table, rows: list[list[Any]]) -> Table:
+    from pyarrow import types
+    from rich.text import Text
 
+    from cbe.cli.studies import plain_table
+
+    table = plain_table(["" for _ in found.column_names])
+    for column, field in zip(table.columns, found.schema, strict=True):
+        column.header, column.no_wrap = Text(clean(field.name)), True
+        if types.is_integer(field.type) or types.is_floating(field.type):
+            column.justify = "right"
+    for row in rows:
+        table.add_row(*(Text(_cell(value)) for value in row))
+    return table
+
+
+def _print_records(names: list[str], rows: list[list[Any]]) -> None:
+    """One line a value: for answers that are wider than the screen."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from cbe.cli.console import out
+
+    for number, row in enumerate(rows, start=1):
+        out.print(Text(f"row {number}", "bold"))
+        grid = Table.grid(padding=(0, 2))
+        for name, value in zip(names, row, strict=True):
+            grid.add_row(Text(f"  {clean(name)}"), Text(_cell(value)))
+        out.print(grid)
+
+
+def _csv(found: pa.Table) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(found.column_names)
-    for batch in found.to_batches(10_000):
-        writer.writerows([_plain(value) for value in row.values()] for row in batch.to_pylist())
+    for part in _parts(found):
+        writer.writerows([_text(value) for value in row] for row in _rows(part))
 
 
 def _json(found: pa.Table) -> None:
-    print(json.dumps(found.to_pylist(), indent=2, default=str))
+    rows = [dict(zip(found.column_names, map(finite, row), strict=True)) for row in _rows(found)]
+    print(json.dumps(rows, indent=2, default=str, allow_nan=False))
 
 
 def _parquet(found: pa.Table) -> None:
@@ -80,21 +136,29 @@ def _parquet(found: pa.Table) -> None:
     pq.write_table(found, sys.stdout.buffer)
 
 
-_MOST = 200
 _PRINT = {Format.table: _table, Format.csv: _csv, Format.json: _json, Format.parquet: _parquet}
 
 
-def _is_number(kind: Any, types: Any) -> bool:
-    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
+def _rows(found: pa.Table) -> list[list[Any]]:
+    columns = [column.to_pylist() for column in found.columns]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _parts(found: pa.Table, size: int = 10_000) -> Iterator[pa.Table]:
+    for start in range(0, len(found), size):
+        yield found.slice(start, size)
 
 
 def _cell(value: Any) -> str:
-    from rich.markup import escape
-
+    """A value as a person reads it, lists of numbers included."""
     if value is None:
         return NOTHING
-    return escape(clean(f"{value:.6g}" if isinstance(value, float) else _plain(value)))
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        return f"[{', '.join(_cell(each) for each in value)}]"
+    return clean(_text(value))
 
 
-def _plain(value: Any) -> Any:
-    return json.dumps(value, default=str) if isinstance(value, (list, dict)) else value
+def _text(value: Any) -> Any:
+    return json.dumps(finite(value), default=str) if isinstance(value, (list, dict)) else value

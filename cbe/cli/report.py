@@ -22,7 +22,7 @@ def command(
     from cbe.cli.talk import say
     from cbe.report.page.render import write_report
 
-    folder = stores.opened(store).study(name)
+    folder = stores.existing(store).study(name)
     path = out or Path(f"{name}.html")
     size = write_report(folder, path, stores.again("report", folder))
     say(f"{path}: {size / 1e6:.1f} MB; open it in a browser")

@@ -35,6 +35,21 @@ def opened(store: str | None, otherwise: str = DEFAULT) -> Store:
     return Store.open(place)
 
 
+def existing(store: str | None) -> Store:
+    """The store that a command reads: one that was named must be there."""
+    from cbe.store.folder import STUDY_FILE
+
+    place = opened(store)
+    if store and place.location.local and not Path(place.uri).is_dir():
+        raise InputError(f"store {store}: there is no such folder; check --store and CBE_STORE")
+    if place.location.local and (Path(place.uri) / STUDY_FILE).is_file():
+        raise InputError(
+            f"store {store or DEFAULT}: is the folder of one study; wanted the one above it; "
+            f"give --store {shlex.quote(str(Path(store or DEFAULT).parent))}"
+        )
+    return place
+
+
 def again(verb: str, folder: StudyFolder) -> str:
     """The command that does something with this study, as it can be typed here."""
     from cbe.store.folder import Store

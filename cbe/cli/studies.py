@@ -30,7 +30,7 @@ def ls(
     """List the studies of a store."""
     from cbe.study.overview import overviews
 
-    place = stores.opened(store)
+    place = stores.existing(store)
     found = list(overviews(place))
     if as_json:
         print(json.dumps([each.to_plain() for each in found], indent=2))
@@ -51,7 +51,7 @@ def show(name: Name, store: stores.Option = None, as_json: AsJson = False) -> No
     """Show how a study stands, and all its trials."""
     from cbe.study.overview import details
 
-    place = stores.opened(store)
+    place = stores.existing(store)
     found = details(place, name)
     if as_json:
         print(json.dumps(found.to_plain(), indent=2))
@@ -65,7 +65,7 @@ def stop(name: Name, store: stores.Option = None) -> None:
     from cbe.study.control import ask_to_stop
     from cbe.study.start import load
 
-    _, folder = load(stores.opened(store), name)
+    _, folder = load(stores.existing(store), name)
     ask_to_stop(folder)
     say(f"{name} stops within seconds.\nGo on with: {stores.again('resume', folder)}")
 
@@ -78,12 +78,12 @@ def _list(found: Sequence[Overview]) -> Table:
     return table
 
 
-def plain_table(left: Sequence[str], right: Sequence[str] = ()) -> Table:
+def plain_table(left: Sequence[str], right: Sequence[str] = (), gap: int = 2) -> Table:
     """An empty table without more lines than it needs, so that it fits 80 columns."""
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0))
     for name in left:
         table.add_column(name, overflow="fold", no_wrap=name in ("study", "state", "stage"))
     for name in right:

@@ -26,6 +26,6 @@ def command(
     """Print one of the paper's tables with our figures, and the paper's beside them."""
     from cbe.report.tables import latex, markdown, table
 
-    place = stores.opened(store)
+    place = stores.existing(store)
     made = table([place.study(name) for name in names], kind, error)
     print(clean((latex if format_ == "latex" else markdown)(made)))

@@ -6,72 +6,89 @@ training. A config that several studies ran is one config, and a run that two of
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import PurePosixPath
 from statistics import fmean
 from typing import Any
 
 from cbe.errors import InputError
+from cbe.report.best import refuse_test_labels
 from cbe.report.paired import Difference, Interval, Pair, paired, t_interval
+from cbe.report.published import image_name
 from cbe.store import sql
 from cbe.store.folder import Store
 
 Row = Mapping[str, Any]
+Key = tuple[Any, ...]
 
 # What makes validation errors comparable.
 _TASK = ("data_source", "data_path", "data_labels", "data_validation", "data_size", "data_channels")
 
 _COLUMNS = ", ".join(_TASK)
 _ENDED = "state = 'completed' and isfinite(last_validation_error)"
+# As in one study: what was meant for the confirmation may since have been searched on.
+_COUNTS = """(role = 'search' or not ((study, seed) in (select study, seed from trials where role = 'search')
+        or (study, split_seed) in (select study, split_seed from trials where role = 'search')))"""
+_WANTED = """(config_id, coalesce(data_path, '')) in
+    (select (config_id, coalesce(data_path, '')) from trials where ({}
+    ))"""
 
 # A config's id says nothing about the path of its images: the two together tell configs apart.
 _QUERY = f"""
-with ended as (
-    select study, trial, config_id, role, preset, seed, split_seed, {_COLUMNS}, last_validation_error,
-        last_test_error
-    from trials where {_ENDED} and ({{where}}
-)),
+with counted as (
+    select study, config_id, coalesce(data_path, '') as path, role, preset, seed, split_seed, state,
+        {_COLUMNS}, last_validation_error, last_test_error
+    from trials where config_id is not null and {{counts}} and {{wanted}}
+),
+ended as (from counted where {_ENDED}),
 runs as (
-    select config_id, data_path, role, seed, split_seed, avg(last_validation_error) as error
+    select config_id, path, role, seed, split_seed, avg(last_validation_error) as error
     from ended group by all
 ),
-means as (select config_id, data_path, role, avg(error) as error from runs group by all),
+means as (select config_id, path, role, avg(error) as error, count(*) as n from runs group by all),
+-- Runs that were stopped or failed are mostly those a config is bad on.
+lost as (
+    select config_id, path, role, count(distinct (seed, split_seed)) as lost from counted
+    where state in ('stopped', 'failed')
+        and (config_id, path, role, seed, split_seed) not in
+            (select (config_id, path, role, seed, split_seed) from runs)
+    group by all
+),
 kinds as (
-    select config_id, data_path, role, max(preset) as preset,
-        {", ".join(f"any_value({name}) as {name}" for name in _TASK if name != "data_path")}
-    from ended group by config_id, data_path, role
+    select config_id, path, role, max(preset) as preset,
+        {", ".join(f"any_value({name}) as {name}" for name in _TASK)}
+    from ended group by config_id, path, role
 ),
 configs as (
-    select kinds.*, hash({", ".join(f"kinds.{name}" for name in _TASK)}) as task, error
-    from kinds join means on kinds.config_id = means.config_id and kinds.role = means.role
-        and kinds.data_path is not distinct from means.data_path
+    select kinds.*, hash({_COLUMNS}) as task, error, coalesce(lost, 0) > n as mostly_lost
+    from kinds join means using (config_id, path, role) left join lost using (config_id, path, role)
 ),
--- As in one study: once something that was searched is confirmed, only new seeds and splits decide.
+-- As in one study: once something that was searched is confirmed, only the confirmation decides.
 tasks as (
     select task, if(bool_or(role = 'confirm' and preset is null), 'confirm', 'search') as role
     from configs group by task
 ),
--- The search may have stopped a config on the seeds it is bad on: such configs come last.
-cut as (select distinct config_id from trials where state = 'stopped' and role = 'search'),
 chosen as (
-    select *, row_number() over (
-        partition by task order by role = 'search' and config_id in (from cut), error, config_id) as rank
-    from configs join tasks using (task, role)
-    qualify rank <= {{k}}
+    select * exclude (error), row_number() over (
+        partition by task order by mostly_lost, error, config_id) as rank
+    from configs join tasks using (task, role) qualify rank <= {{k}}
 ),
 bases as (
     select study, role, seed, split_seed, avg(last_validation_error) as base_error
     from trials where preset = 'base' and {_ENDED} group by all
 )
-select chosen.* exclude (error), ended.study, ended.seed, ended.split_seed,
-    ended.last_validation_error as error, ended.last_test_error as test_error, base_error
-from ended join chosen on ended.config_id = chosen.config_id and ended.role = chosen.role
-    and ended.data_path is not distinct from chosen.data_path
-left join bases on (ended.study, ended.role, ended.seed, ended.split_seed)
-    = (bases.study, bases.role, bases.seed, bases.split_seed)
-order by {", ".join(f"chosen.{name} nulls first" for name in _TASK)}, rank, ended.study, ended.trial
+select chosen.*, ended.study, ended.seed, ended.split_seed, ended.last_validation_error as error,
+    if(isfinite(ended.last_test_error), ended.last_test_error, null) as test_error, base_error
+from ended join chosen using (config_id, path, role) left join bases using (study, role, seed, split_seed)
+order by {", ".join(f"chosen.{name} nulls first" for name in _TASK)}, rank, ended.study, ended.seed
+"""
+
+_UNCONFIRMED = f"""
+select {_COLUMNS}, list(distinct study order by study) as studies from trials
+where {_ENDED} and study not in (
+    select study from trials where role = 'confirm' and preset is null and {_ENDED} and {_COUNTS})
+group by all
 """
 
 
@@ -94,55 +111,94 @@ class Placed:
 class Task:
     """One set of images and labels."""
 
+    title: str
     data: dict[str, Any]
     confirmed: bool  # the runs are of confirmations, not of searches
+    unconfirmed: tuple[str, ...]  # studies that have none yet, and so are left out
     ranked: tuple[Placed, ...]
 
-    @property
-    def title(self) -> str:
-        """The images in a few words.
-
-        >>> Task({"source": "parquet", "path": "data/pets", "labels": "40"}, False, ()).title
-        'pets, 40 labels'
-        """
-        path = self.data.get("path")
-        images = PurePosixPath(path).name if path else self.data["source"]
-        size = f" at {self.data['size']} pixels" if self.data.get("size") else ""
-        return f"{images}{size}, {self.data['labels']} labels"
-
     def to_plain(self) -> dict[str, Any]:
-        return asdict(self) | {"title": self.title}
+        return asdict(self)
 
 
 def best_of_all(store: Store, k: int = 1, where: str | None = None) -> tuple[Task, ...]:
-    """The k best configs on each set of images; `where` is a condition in SQL that trials must meet."""
+    """The k best configs on each set of images.
+
+    `where` is a condition in SQL that a trial of a config must meet; all runs of such a config count.
+    """
     if k < 1:
         raise InputError(f"k = {k}: wanted a number of configs; give 1 or more")
-    rows = sql.select(store, _QUERY.format(where=where or "true", k=int(k))).to_pylist()
+    wanted = _WANTED.format(where) if where else "true"
+    query = _QUERY.format(wanted=wanted, counts=_COUNTS, k=int(k))
+    if where:
+        refuse_test_labels(f"select 1 from trials where {wanted}")
+    rows = sql.select(store, query).to_pylist()
+    if not rows and where:
+        raise InputError(
+            f"no trial that was trained to its end meets {where}; ask for less with --where, "
+            "or look at what there is with `cbe ls`"
+        )
     if not rows:
-        if where:
-            raise InputError(
-                f"no trial that was trained to its end meets {where}; ask for less with --where, "
-                "or look at what there is with `cbe ls`"
-            )
         raise InputError(
             f"{store.uri}: no study has a trial that was trained to its end; check --store, or `cbe run FILE`"
         )
-    tasks: dict[tuple[Any, ...], dict[int, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    tasks: dict[Key, dict[int, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        tasks[tuple(row[name] for name in _TASK)][row["rank"]].append(row)
-    return tuple(_task(list(configs.values())) for configs in tasks.values())
+        tasks[_key(row)][row["rank"]].append(row)
+    unconfirmed: dict[Key, tuple[str, ...]] = {}
+    if any(row["role"] == "confirm" for row in rows):
+        found = sql.select(store, _UNCONFIRMED).to_pylist()
+        unconfirmed = {_key(row): tuple(row["studies"]) for row in found}
+    titles = _titles(tasks)
+    return tuple(
+        _task(titles[key], list(configs.values()), unconfirmed.get(key, ())) for key, configs in tasks.items()
+    )
 
 
-def _task(configs: Sequence[Sequence[Row]]) -> Task:
+def _key(row: Row) -> Key:
+    return tuple(row[name] for name in _TASK)
+
+
+def _titles(keys: Iterable[Key]) -> dict[Key, str]:
+    """The images in a few words, and in more where those would be the same for two."""
+    about = {key: dict(zip(_TASK, key, strict=True)) for key in keys}
+    short = {key: _short(each) for key, each in about.items()}
+    times = Counter(short.values())
+    return {
+        key: f"{short[key]} ({_long(each)})" if times[short[key]] > 1 else short[key]
+        for key, each in about.items()
+    }
+
+
+def _short(data: Row) -> str:
+    """
+    >>> _short({"data_source": "parquet", "data_path": "data/pets", "data_labels": "40", "data_size": 32})
+    'pets at 32 pixels, 40 labels'
+    """
+    size = f" at {data['data_size']} pixels" if data["data_size"] else ""
+    return f"{image_name(data['data_source'], data['data_path'])}{size}, {data['data_labels']} labels"
+
+
+def _long(data: Row) -> str:
+    more = [f"validation {data['data_validation']:g}"] if data["data_validation"] is not None else []
+    more += [f"{data['data_channels']} channels"] if data["data_channels"] else []
+    more += [data["data_path"].partition("?")[0]] if data["data_path"] else []
+    return ", ".join(more)
+
+
+def _task(title: str, configs: Sequence[Sequence[Row]], unconfirmed: tuple[str, ...]) -> Task:
     first = configs[0][0]
     data = {name.removeprefix("data_"): first[name] for name in _TASK}
-    return Task(data, first["role"] == "confirm", tuple(map(_placed, configs)))
+    confirmed = first["role"] == "confirm"
+    return Task(title, data, confirmed, unconfirmed if confirmed else (), tuple(map(_placed, configs)))
 
 
 def _placed(rows: Sequence[Row]) -> Placed:
     first, runs = rows[0], _by_pair(rows, "error")
     tested = _by_pair(rows, "test_error")
+    # Only where a study made both: the same seed in another may stand for something else.
+    both = [row for row in rows if row["base_error"] is not None]
+    against = paired(_by_pair(both, "error"), _by_pair(both, "base_error"))
     return Placed(
         rank=first["rank"],
         config_id=first["config_id"],
@@ -151,7 +207,7 @@ def _placed(rows: Sequence[Row]) -> Placed:
         n=len(runs),
         mean=fmean(runs.values()),
         interval=t_interval(list(runs.values())),
-        versus_base=paired(runs, _by_pair(rows, "base_error")) if first["preset"] != "base" else None,
+        versus_base=against if first["preset"] != "base" else None,
         test_error=fmean(tested.values()) if tested else None,
     )
 

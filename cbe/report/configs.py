@@ -45,11 +45,12 @@ class Config:
         lost = {pair_of(row) for row in self.rows if row["role"] == role and row["state"] == "failed"}
         return len(lost - {pair_of(row) for row in self.completed(role)})
 
-    def runs(self, role: Role) -> dict[Pair, float]:
-        """The objective of every run; the same run made twice is one."""
+    def runs(self, role: Role, column: str = "objective") -> dict[Pair, float]:
+        """A figure of every run, its objective unless told otherwise; the same run made twice is one."""
         values: dict[Pair, list[float]] = defaultdict(list)
         for row in self.completed(role):
-            values[pair_of(row)].append(row["objective"])
+            if is_finite(row[column]):
+                values[pair_of(row)].append(row[column])
         return {pair: fmean(each) if len(each) > 1 else each[0] for pair, each in values.items()}
 
 

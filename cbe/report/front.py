@@ -23,13 +23,14 @@ class FrontPoint:
 def front(configs: Iterable[Config], objectives: Sequence[Objective]) -> tuple[FrontPoint, ...]:
     """The Pareto front of what the search trained to the end, the best in the first objective first."""
     points = [point for config in configs if (point := _point(config, objectives))]
-    costs = [_costs(point, objectives) for point in points]
-    kept = [
-        (cost, point)
-        for cost, point in zip(costs, points, strict=True)
-        if not any(other != cost and _no_worse(other, cost) for other in costs)
-    ]
-    return tuple(point for _, point in sorted(kept, key=lambda pair: pair[0]))
+    kept: list[tuple[Costs, FrontPoint]] = []
+    # In the order of costs nothing is beaten by what comes later, nor by what was itself beaten.
+    for cost, point in sorted(
+        ((_costs(each, objectives), each) for each in points), key=lambda pair: pair[0]
+    ):
+        if not any(other != cost and _no_worse(other, cost) for other, _ in kept):
+            kept.append((cost, point))
+    return tuple(point for _, point in kept)
 
 
 def _point(config: Config, objectives: Sequence[Objective]) -> FrontPoint | None:

@@ -41,23 +41,26 @@ class Importance:
     value: float
     low: float  # the middle 90 % of what other draws of the same configs would have said
     high: float
-    n: int  # configs that have the parameter
+    n: int  # configs that have the parameter, of those looked at
+    of: int  # configs trained to their end; of more than MOST, so many are looked at
 
 
 def importances(study: StudyConfig, rows: Iterable[Row]) -> list[Importance] | str:
     """The searched parameters, the most important first; or why nothing can be said."""
     random = Random(0)  # the same study gives the same page
-    configs = _configs(study, rows)
-    configs = configs if len(configs) <= MOST else random.sample(configs, MOST)
+    everything = _configs(study, rows)
+    configs = everything if len(everything) <= MOST else random.sample(everything, MOST)
     if len(configs) < FEWEST:
         return f"{len(configs)} configs of the search were trained to their end, and {FEWEST} are needed"
     if len({config.value for config in configs}) < 2:
         return "all configs ended at the same value: nothing tells their parameters apart"
     with _quiet():
-        return _ranked(study, configs, random)
+        return _ranked(study, configs, len(everything), random)
 
 
-def _ranked(study: StudyConfig, configs: Sequence[FrozenTrial], random: Random) -> list[Importance] | str:
+def _ranked(
+    study: StudyConfig, configs: Sequence[FrozenTrial], of: int, random: Random
+) -> list[Importance] | str:
     direction = study.objectives[0].direction
     found = _shares(direction, configs)
     if not found:
@@ -66,7 +69,7 @@ def _ranked(study: StudyConfig, configs: Sequence[FrozenTrial], random: Random) 
     draws = [draw for draw in draws if draw]
     has = {key: sum(key in config.params for config in configs) for key in study.search}
     ranked = sorted(found, key=lambda key: (-found[key], key))
-    return [Importance(key, found[key], *_spread(key, found[key], draws), has[key]) for key in ranked]
+    return [Importance(key, found[key], *_spread(key, found[key], draws), has[key], of) for key in ranked]
 
 
 def _configs(study: StudyConfig, rows: Iterable[Row]) -> list[FrozenTrial]:

@@ -94,9 +94,15 @@ PAPER = {
 
 def data_name(data: Data) -> str:
     """What images they are: the source, or the last part of the path."""
-    if data.path is None:
-        return data.source
-    return PurePosixPath(data.path.partition("?")[0].rstrip("/")).name or data.source
+    return image_name(data.source, data.path)
+
+
+def image_name(source: str, path: str | None) -> str:
+    """
+    >>> image_name("digits", None), image_name("parquet", "s3://bucket/pets/?region=eu")
+    ('digits', 'pets')
+    """
+    return PurePosixPath((path or "").partition("?")[0].rstrip("/")).name or source
 
 
 def data_set(data: Data) -> str | None:

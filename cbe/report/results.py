@@ -48,7 +48,7 @@ class Results:
         if trial and "/" in trial:
             study, _, trial = trial.partition("/")
         elif trial and study is None:
-            raise InputError(f"trial {trial!r}: of which study? wanted STUDY/TRIAL, as quickstart/{trial}")
+            raise InputError(f"trial {trial!r}: of which study? wanted STUDY/TRIAL, as quickstart/t0001")
         if trial and study:
             trial_row(known(self.store, study), trial, ["trial"])
         found = self._table("metrics", study, None, pc.field("trial") == trial if trial else None)

@@ -30,6 +30,10 @@ def columns(resolved: TrainConfig) -> dict[str, Any]:
         name = _column(key)
         if name in types:
             found[name] = _cast[types[name]](value) if value is not None and applies(key, values) else None
+    listed = resolved.data.label_indices
+    if listed is not None:  # they take the place of a number: the same number of others is another task
+        digest = hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:8]
+        found["data_labels"] = f"{len(listed)} listed ({digest})"
     return found
 
 

@@ -57,6 +57,9 @@ class Store:
     def study(self, name: str) -> StudyFolder:
         """The folder of a study, which need not be there yet."""
         if not _valid(name):
+            above, _, trial = name.partition("/")
+            if _valid(above) and re.fullmatch(r"[ct]\d{4,}", trial):
+                raise InputError(f"{name}: is a trial; wanted a study alone, as {above}; take off /{trial}")
             raise InputError(
                 f"study {name!r}: wanted a name of at most 64 small letters, digits and . _ -, that begins "
                 "with a letter or digit and has no two dots in a row; choose another name"

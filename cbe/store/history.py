@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,7 +58,9 @@ def remembered(
     point = json.loads(row["params"] or "{}")
     if row["role"] != "search" or not is_in_space(study, point):
         return None
-    state = TOLD.get(row["state"], TrialState.RUNNING)
+    state, values = TOLD.get(row["state"], TrialState.RUNNING), row["values"]
+    if state == TrialState.COMPLETE and not (values and all(map(math.isfinite, values))):
+        state = TrialState.FAIL  # Optuna takes no NaN
     if curve is None and row["step"] and row["objective"] is not None:
         curve = {row["step"]: row["objective"]}
     several = len(study.objectives) > 1  # of those Optuna keeps no curve
@@ -65,7 +68,7 @@ def remembered(
         state=state,
         params=point,
         distributions={key: distribution(study.search[key]) for key in point},
-        values=row["values"] if state == TrialState.COMPLETE else None,
+        values=values if state == TrialState.COMPLETE else None,
         intermediate_values=dict(curve or {}) if not several else None,
         user_attrs=about(row["trial"], (row["seed"], row["split_seed"]), row["preset"]),
     )

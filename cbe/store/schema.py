@@ -48,7 +48,8 @@ class Table:
 
     def fields(self, names: Sequence[str]) -> pa.Schema:
         """The named columns in the order given; refuses names the table does not have."""
-        unknown = [name for name in names if name not in self.schema.names]
+        known = set(self.schema.names)
+        unknown = [name for name in names if name not in known]
         if unknown:
             raise InputError(
                 f"columns {', '.join(unknown)}: the table {self.name} has none of that name; "

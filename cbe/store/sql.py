@@ -1,7 +1,8 @@
 """SQL over the tables of a store: one SELECT, answered by DuckDB, which can reach nothing else.
 
 DuckDB is first asked, over empty tables, which columns its plan reads; only those are fetched. Files,
-settings, extensions and Python's variables are closed to it: the worst a query can do is to take long.
+extensions and Python's variables are closed to it, and settings are locked: the worst a query can do is to
+take long and to give much.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -26,6 +28,8 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
+    "allow_persistent_secrets": "false",
+    "secret_directory": "none",  # or a query could ask for it, and learn where the user lives
     "python_enable_replacements": "false",  # or a table's name might be one of our variables
     "temp_directory": "",
     "memory_limit": MEMORY,
@@ -43,21 +47,56 @@ def select(
 
 
 def answer(query: str, fetch: Fetch, timeout_s: float | None = None) -> pa.Table:
-    """The answer to a query; `fetch` gives the columns of a table that it needs."""
-    with _told(timeout_s), duckdb.connect(":memory:", config=_CLOSED) as database:
+    """The answer to a query; `fetch` gives the columns of a table that it needs.
+
+    After `timeout_s` it is interrupted, which DuckDB heeds between two batches of rows.
+    """
+    with _database() as database, _limited(database, timeout_s):
+        for name, columns in _needed(database, query).items():
+            database.unregister(name)
+            database.register(name, _whole(TABLES[name], fetch(name, columns or TABLES[name].key)))
+        return _plain(database.sql(query).to_arrow_table())
+
+
+def columns_read(query: str) -> set[str]:
+    """The columns, of whatever table, that answering a query would read."""
+    with _database() as database:
+        return {column for columns in _needed(database, query).values() for column in columns}
+
+
+@contextmanager
+def _database() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A database in memory with all tables, without their rows; its complaints are one line each."""
+    with _told(), duckdb.connect(":memory:", config=_CLOSED) as database:
         database.execute("set timezone = 'UTC'")
         database.execute("set lock_configuration = true")
         for name, table in TABLES.items():
             database.register(name, table.schema.empty_table())
-        _refuse_all_but_one_select(database, query)
-        read = _columns_read(database, query)
-        for name, table in TABLES.items():
-            database.unregister(name)
-            if re.search(rf"\b{name}\b", query, re.IGNORECASE):
-                columns = [column for column in table.schema.names if column in read]
-                database.register(name, _whole(table, fetch(name, columns or table.key)))
-        with _limited(database, timeout_s):
-            return database.sql(query).to_arrow_table()
+        yield database
+
+
+def _needed(database: duckdb.DuckDBPyConnection, query: str) -> dict[str, list[str]]:
+    """By table the columns that a query reads; refuses all but one SELECT."""
+    kinds = [statement.type.name for statement in database.extract_statements(query)]
+    if kinds != ["SELECT"]:
+        got = " and ".join(kinds) or "nothing"
+        raise InputError(f"SQL: got {got}; wanted one SELECT, which reads and changes nothing; {_HINT}")
+    mentioned = [name for name in TABLES if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
+    if not mentioned:
+        return {}
+    _, plan = database.execute(f"explain (format json) {query}").fetchall()[0]
+    read: set[str] = set()
+    for node in _nodes(json.loads(plan)):
+        if node["name"].strip().endswith("ARROW_SCAN"):
+            listed = node["extra_info"]["Projections"]
+            read.update([listed] if isinstance(listed, str) else listed)
+    return {name: [column for column in TABLES[name].schema.names if column in read] for name in mentioned}
+
+
+def _nodes(plan: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for node in plan:
+        yield node
+        yield from _nodes(node.get("children", []))
 
 
 def _whole(table: Table, rows: pa.Table) -> pa.Table:
@@ -69,53 +108,80 @@ def _whole(table: Table, rows: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
-def _refuse_all_but_one_select(database: duckdb.DuckDBPyConnection, query: str) -> None:
-    statements = database.extract_statements(query)
-    kinds = [statement.type.name for statement in statements]
-    if kinds != ["SELECT"]:
-        got = " and ".join(kinds) or "nothing"
-        raise InputError(f"SQL: got {got}; wanted one SELECT, which reads and changes nothing; {_HINT}")
+def _plain(found: pa.Table) -> pa.Table:
+    """An answer that every format and frame can hold: no name twice, no type of DuckDB's own.
+
+    Sums of whole numbers come as decimals of 38 digits, differences of times as months, days and nanoseconds.
+    """
+    times: Counter[str] = Counter()
+    names, columns = [], []
+    for name, column in zip(found.column_names, found.columns, strict=True):
+        times[name] += 1
+        names.append(name if times[name] == 1 else f"{name}_{times[name] - 1}")
+        if pa.types.is_decimal(column.type):
+            whole = column.type.scale == 0 and column.type.precision > 18
+            column = _cast(column, pa.int64() if whole else pa.float64())
+        elif pa.types.is_interval(column.type):
+            column = pa.chunked_array([_durations(column.to_pylist())])
+        columns.append(column)
+    if len(set(names)) < len(names):
+        raise InputError(
+            f"SQL: two columns are called {Counter(names).most_common(1)[0][0]}; give them names"
+        )
+    return pa.Table.from_arrays(columns, names=names)
 
 
-def _columns_read(database: duckdb.DuckDBPyConnection, query: str) -> set[str]:
-    """The columns that the plan reads, of whatever table."""
-    _, plan = database.execute(f"explain (format json) {query}").fetchall()[0]
-    found: set[str] = set()
-    for node in _nodes(json.loads(plan)):
-        if node["name"].strip().endswith("ARROW_SCAN"):
-            listed = node["extra_info"]["Projections"]
-            found.update([listed] if isinstance(listed, str) else listed)
-    return found
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    try:
+        return column.cast(kind)
+    except pa.ArrowInvalid:  # beyond 64 bits
+        return column.cast(pa.float64())
 
 
-def _nodes(plan: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for node in plan:
-        yield node
-        yield from _nodes(node.get("children", []))
+def _durations(values: Sequence[Any]) -> pa.Array:
+    """Intervals as durations; a month is no fixed time, and makes all of them texts."""
+    if any(value is not None and value.months for value in values):
+        return pa.array(
+            [None if v is None else f"{v.months} months {v.days} days" for v in values], pa.string()
+        )
+    micros = [
+        None if value is None else value.days * 86_400_000_000 + value.nanoseconds // 1000 for value in values
+    ]
+    return pa.array(micros, pa.duration("us"))
 
 
 @contextmanager
 def _limited(database: duckdb.DuckDBPyConnection, timeout_s: float | None) -> Iterator[None]:
-    """Interrupts a query that takes longer."""
+    """Interrupts what takes longer, again and again: what begins in between does not hear the first time."""
     if timeout_s is None:
         yield
         return
-    timer = threading.Timer(timeout_s, database.interrupt)
-    timer.start()
+    done, late = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        if not done.wait(timeout_s):
+            late.set()
+            while not done.wait(0.05):
+                database.interrupt()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
     try:
         yield
+        if late.is_set():
+            raise duckdb.InterruptException
+    except duckdb.InterruptException:
+        raise InputError(f"SQL: took longer than {timeout_s:g} s; narrow it, as by `where`") from None
     finally:
-        timer.cancel()
-        timer.join()
+        done.set()
+        watcher.join()
 
 
 @contextmanager
-def _told(timeout_s: float | None) -> Iterator[None]:
+def _told() -> Iterator[None]:
     """DuckDB's complaints in one line each."""
     try:
         yield
-    except duckdb.InterruptException:
-        raise InputError(f"SQL: took longer than {timeout_s:g} s; narrow it, as by `where`") from None
     except duckdb.PermissionException:
         raise InputError(f"SQL: files and settings are closed to a query; {_HINT}") from None
     except duckdb.OutOfMemoryException:

@@ -113,7 +113,7 @@ def _overview(study: StudyConfig, last: Status, rows: Sequence[Row]) -> Overview
         question=study.question,
         state=last.state,
         why=last.plain.get("halted") or last.plain.get("why"),
-        stage="search" if search.done < search.total else "confirm",
+        stage="search" if search.done < search.total else "confirm" if most else None,
         search=search,
         confirm=Part(_ended(confirmed), last.plain.get("confirmations", most)),
         counts=dict(Counter(row["state"] for row in rows)),

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from cbe.errors import InputError
 from cbe.report.best import Answer, Ranked, best
-from cbe.report.configs import Row, is_finite
+from cbe.report.configs import Row, grouped, is_finite
 from cbe.report.lookup import read_study
 from cbe.spec import Objective, StudyConfig
 from cbe.store.folder import StudyFolder
@@ -126,10 +126,8 @@ def gather(folder: StudyFolder) -> Evidence:
 
 
 def _answer(folder: StudyFolder, study: StudyConfig, rows: Sequence[Row]) -> tuple[Answer | None, str]:
-    try:
+    if grouped(rows, study):
         return best(folder, max(_RANKED, study.confirm.configs), study), ""
-    except InputError:
-        pass
     said = "No trial has been trained to its end."
     failed = [row for row in rows if row["state"] == "failed"]
     if not failed:

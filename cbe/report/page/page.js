@@ -69,12 +69,17 @@
 
   // Small multiples take as many columns as there is room for.
   function fitted(layout, width) {
-    const { cells, width: least, height, most } = layout.meta || {};
+    const { cells, width: least, height, between, most } = layout.meta || {};
     if (!cells) return {};
     const columns = Math.max(1, Math.min(cells, most || 4, Math.floor(width / least)));
     const rows = Math.ceil(cells / columns);
     const gap = Math.min(0.3, 80 / (width / columns));
     const scale = layout.coloraxis ? { coloraxis: { ...layout.coloraxis, showscale: width > 600 } } : {};
+    if (between) { // square cells: as high as they are wide, and as far apart as ticks and titles need
+      const side = ((width - (width > 600 ? 130 : 80)) * (1 - gap)) / (columns - gap);
+      const grid = { ...layout.grid, rows, columns, xgap: gap, ygap: between / (side + between) };
+      return { grid, height: rows * side + (rows - 1) * between + 110, ...scale };
+    }
     return { grid: { ...layout.grid, rows, columns, xgap: gap, ygap: 0.34 }, height: rows * height + 50, ...scale };
   }
   const OPTIONS = {
@@ -96,16 +101,30 @@
       if (first) place.on("plotly_click", ({ points }) => mark(points[0].customdata));
     });
   }
+  // What scrolls sideways can be scrolled by the keyboard, too; what does not is no stop on its way.
+  function reachable() {
+    for (const frame of document.querySelectorAll(".frame")) {
+      const scrolls = frame.scrollWidth > frame.clientWidth;
+      const heading = frame.closest(".panel").querySelector("h3").textContent;
+      const wanted = { tabindex: "0", role: "region", "aria-label": `${heading}: scrolls sideways` };
+      for (const [name, value] of Object.entries(wanted)) {
+        if (scrolls) frame.setAttribute(name, value); else frame.removeAttribute(name);
+      }
+    }
+  }
   async function drawAll() {
     root.dataset.drawn = "no";
+    const faults = [];
     for (const panel of panels) {
-      await draw(panel);
+      try { await draw(panel); } catch (fault) { faults.push(fault); } // the others are still worth seeing
       await new Promise((resume) => setTimeout(resume)); // the page stays answerable
     }
+    reachable();
+    if (faults.length) throw faults[0];
     root.dataset.drawn = "yes";
   }
   let drawing = Promise.resolve();
-  const again = () => { drawing = drawing.then(drawAll); return drawing; };
+  const again = () => { drawing = drawing.catch(() => {}).then(drawAll); return drawing; };
 
   wear(theme);
   again();

@@ -25,12 +25,14 @@ _HERE = "cbe.report.page"
 
 
 def write_report(folder: StudyFolder, path: Path, again: str | None = None) -> int:
-    """Writes a study's report and says its size in bytes; refuses to replace a folder.
+    """Writes a study's report and says its size in bytes; neither replaces a folder nor makes one.
 
     `again` is the command that makes the report again, as the reader can type it.
     """
     if path.is_dir():
         raise InputError(f"{path}: is a folder; give the name of a file, as -o {path / folder.name}.html")
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: there is no folder {path.parent}; make it, or give another -o")
     page = render(folder, again).encode()
     try:
         replace_file(path, lambda file: file.write(page))
@@ -66,6 +68,7 @@ def to_html(evidence: Evidence, again: str) -> str:
         panels=found,
         banner=tables.banner(evidence),
         ranking=tables.ranking(evidence),
+        difference_note=tables.difference_note(evidence),
         configs=keys,
         searched=searched,
         facts=tables.facts(evidence),

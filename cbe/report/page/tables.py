@@ -10,12 +10,13 @@ from datetime import datetime
 from typing import Any
 
 from cbe import __version__
-from cbe.report.best import Ranked
+from cbe.report.best import Answer, Ranked
 from cbe.report.configs import Row, is_finite
 from cbe.report.page.evidence import Evidence, point_of
 from cbe.report.page.numbers import METRICS, figure, number, usd
 from cbe.report.page.panel import shown
 from cbe.report.paired import Difference
+from cbe.report.published import labels
 from cbe.spec import Parameter
 from cbe.words import NOTHING, duration, p_value, plural, point
 
@@ -25,7 +26,7 @@ _MOST_TEXT = 600  # characters of an error
 
 @dataclass(frozen=True)
 class Gap:
-    """A paired difference; only a dash where there is none."""
+    """A paired difference; only a dash where there is none, and no p-value before a confirmation."""
 
     mean: str
     interval: str
@@ -36,7 +37,7 @@ class Gap:
 class Standing:
     """A line of the ranking."""
 
-    rank: int
+    rank: int | None
     name: str
     part: str  # chosen, paper, base or none of them
     n: int
@@ -91,8 +92,8 @@ def ranking(evidence: Evidence) -> list[Standing]:
             n=each.n,
             mean=number(answer.metric, each.mean),
             interval=_interval(answer.metric, each),
-            base=_gap(answer.metric, each.versus_base),
-            paper=_gap(answer.metric, each.versus_paper),
+            base=_gap(answer, each.versus_base),
+            paper=_gap(answer, each.versus_paper),
             searched=number(answer.metric, each.searched),
             test=number("test_error", each.test_error),
             yaml=answer.to_yaml(each),
@@ -109,11 +110,30 @@ def _interval(metric: str, ranked: Ranked) -> str:
     return f"{number(metric, max(low, 0.0))} to {number(metric, high)}".replace(" ", "\u00a0")
 
 
-def _gap(metric: str, found: Difference | None) -> Gap:
+def _gap(answer: Answer, found: Difference | None) -> Gap:
     if found is None:
         return Gap(NOTHING, "", "")
-    low, high = (number(metric, end, sign=True) for end in found.interval)
-    return Gap(number(metric, found.mean, sign=True), f"{low} to {high}", p_value(found.p))
+    mean, low, high = (number(answer.metric, each, sign=True) for each in (found.mean, *found.interval))
+    return Gap(mean, f"{low} to {high}", p_value(found.p) if answer.confirmed else "")
+
+
+def difference_note(evidence: Evidence) -> str:
+    """What the differences of the ranking are, and how far their p-values go."""
+    answer = evidence.answer
+    if answer is None:
+        return ""
+    said = "Differences are paired: over runs on the same seed and label split, with their 95 % interval"
+    if not answer.confirmed:
+        return (
+            f"{said}. No p-value is given without a confirmation: the search chose the winner from many, "
+            "so that its difference is too good, too."
+        )
+    said += " and the p-value of a t-test."
+    if sum(each.preset is None for each in answer.ranked) > 1:
+        said += (
+            " p-values are of single comparisons; “better” in the sentence allows for the number confirmed."
+        )
+    return f"{said} What the search said is too good by having been chosen."
 
 
 def searched(evidence: Evidence) -> tuple[list[str], list[tuple[str, str, list[str]]]]:
@@ -186,7 +206,7 @@ def facts(evidence: Evidence) -> list[tuple[str, str]]:
     """The study in a few words each."""
     study, rows = evidence.study, evidence.rows
     by_state = " · ".join(f"{n:,} {state}" for state in STATES if (n := evidence.counts[state]))
-    data = f"{study.data.source} with {study.data.labels} labels"
+    data = f"{study.data.source} with {labels(study.data)} labels"
     found = [
         ("Trials", by_state),
         (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -89,11 +89,7 @@ class Runs:
 
     def figures(self, config: Config, column: str) -> list[float]:
         """A column's values, one for each seed and split: the same run made twice is one."""
-        values: dict[Pair, list[float]] = defaultdict(list)
-        for row in config.completed(self.role):
-            if is_finite(row[column]):
-                values[pair_of(row)].append(row[column])
-        return [mean(each) for each in values.values()]
+        return list(config.runs(self.role, column).values())
 
     def pairs(self) -> set[Pair]:
         return {pair_of(row) for config in self.configs for row in config.completed(self.role)}

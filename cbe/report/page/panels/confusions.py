@@ -21,14 +21,16 @@ def confusions(evidence: Evidence) -> Panel | None:
             found = [evidence.confusions.get(trial, {}).get(kind) for trial in each.trials]
             matrices = [matrix for matrix in found if matrix]
             if matrices and len({len(matrix) for matrix in matrices}) == 1:
-                cells.append((f"{title}: {NAMES[part]}", _shares(matrices), len(matrices)))
+                cells.append((f"{title}<br>{NAMES[part]}", _shares(matrices), len(matrices)))
     if not cells:
         return None
     columns = min(len(evidence.chosen), len(cells))
     data, layout = [], _layout(len(cells), columns)
     for place, (title, shares, n) in enumerate(cells, start=1):
         at = str(place) if place > 1 else ""
-        data.append(_heatmap(shares) | {"xaxis": f"x{at}", "yaxis": f"y{at}", "name": title})
+        data.append(
+            _heatmap(shares) | {"xaxis": f"x{at}", "yaxis": f"y{at}", "name": title.replace("<br>", ": ")}
+        )
         layout[f"xaxis{at}"] = _axis(len(shares), "predicted", constrain="domain")
         layout[f"yaxis{at}"] = _axis(
             len(shares), "true", autorange="reversed", scaleanchor=f"x{at}", constrain="domain"
@@ -61,7 +63,14 @@ def _axis(classes: int, title: str, **more: Any) -> dict[str, Any]:
 
 def _title(text: str, at: str) -> dict[str, Any]:
     return {
-        **{"text": text, "xref": f"x{at} domain", "yref": f"y{at} domain", "x": 0, "y": 1.02},
+        **{
+            "text": text,
+            "xref": f"x{at} domain",
+            "yref": f"y{at} domain",
+            "x": 0,
+            "y": 1.02,
+            "align": "left",
+        },
         **{"xanchor": "left", "yanchor": "bottom", "showarrow": False, "font": {"size": 13}},
     }
 
@@ -71,7 +80,8 @@ def _layout(cells: int, columns: int) -> dict[str, Any]:
     return {
         "height": 300 * rows,
         "grid": {"rows": rows, "columns": columns, "pattern": "independent", "ygap": 0.3},
-        "meta": {"cells": cells, "width": 215, "height": 300, "most": columns},
+        "meta": {"cells": cells, "width": 215, "between": 90, "most": columns},
+        "margin": {"t": 46},  # titles are two lines
         "annotations": [],
         # Errors are a few per cent beside a diagonal of nearly all: most of the scale is spent on them.
         "coloraxis": {

@@ -65,13 +65,15 @@ def _faint(evidence: Evidence, rows: Sequence[Row]) -> dict[str, Any]:
     x: list[Any] = []
     y: list[Any] = []
     names: list[str] = []
+    texts: list[str] = []
     for row in rows:
         curve = evidence.curves[row["trial"]]
         x += [*curve["step"], None]
         y += [*scaled(metric, curve[metric]), None]
         names += [row["trial"]] * (len(curve["step"]) + 1)
+        texts += [escape(row["trial"])] * (len(curve["step"]) + 1)
     return {
-        **{"type": "scatter", "mode": "lines", "name": "other trials", "x": x, "y": y, "text": names},
+        **{"type": "scatter", "mode": "lines", "name": "other trials", "x": x, "y": y, "text": texts},
         **{"customdata": names, "hovertemplate": _template(metric), "line": {"width": 1, "color": THREAD}},
     }
 
@@ -82,7 +84,8 @@ def _ends(evidence: Evidence, rows: Sequence[Row]) -> dict[str, Any]:
     names = [trial for trial, _ in ends]
     return {
         **{"type": "scatter", "mode": "markers", "name": "ended by the scheduler"},
-        **{"x": [curve["step"][-1] for _, curve in ends], "text": names, "customdata": names},
+        **{"x": [curve["step"][-1] for _, curve in ends], "customdata": names},
+        "text": [escape(name) for name in names],
         "y": scaled(metric, [curve[metric][-1] for _, curve in ends]),
         "hovertemplate": _template(metric),
         "marker": {"symbol": "x-thin", "size": 7, "line": {"width": 1.5, "color": MUTED}},

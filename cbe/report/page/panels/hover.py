@@ -11,7 +11,8 @@ _MOST = 14  # lines
 
 def about(row: Row) -> str:
     """A trial and its point, a line a value."""
-    head = f"<b>{escape(row['trial'])}</b> {escape(row['preset'] or row['config_id'] or '')}, {row['state']}"
+    called, state = row["preset"] or row["config_id"] or "", row["state"]
+    head = f"<b>{escape(row['trial'])}</b> {escape(called)}, {escape(state)}"
     if row["steps"]:
         head += f" at {row['step'] or 0:,}/{row['steps']:,}"
     if row["error_class"]:

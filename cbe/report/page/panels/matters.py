@@ -31,8 +31,8 @@ def matters(evidence: Evidence) -> Panel | None:
     )
     if any(each.n < most for each in found):
         note += " A parameter that some configs do not have counts in those that have it (n)."
-    if most == MOST:
-        note += f" {MOST} configs were drawn for this from all."
+    if found[0].of > MOST:
+        note += f" {MOST} configs were drawn for this from {found[0].of:,}."
     labels = [escape(each.key) + (f" (n = {each.n})" if each.n < most else "") for each in bars]
     trace = {
         **{"type": "bar", "orientation": "h", "y": labels, "x": [100 * each.value for each in bars]},

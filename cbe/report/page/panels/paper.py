@@ -17,6 +17,7 @@ from cbe.report.page.panel import (
     NAMES,
     Panel,
     band,
+    escape,
     legend,
     scaled,
     step_axis,
@@ -83,7 +84,7 @@ def _points(part: str, points: Sequence[tuple[float, float, str, int]]) -> dict[
     return {
         **{"type": "scatter", "mode": "markers", "name": NAMES[part]},
         **{"x": [x for x, *_ in points], "y": [y for _, y, *_ in points]},
-        "text": [f"{trial}, step {step:,}" for *_, trial, step in points],
+        "text": [f"{escape(trial)}, step {step:,}" for *_, trial, step in points],
         "customdata": [trial for *_, trial, _ in points],
         "hovertemplate": "%{text}<br>heads %{x:.3g}, ensemble %{y:.3g}<extra></extra>",
         "marker": {"symbol": MARKS[part], "size": 7, "color": COLOURS[part], "opacity": 0.8},

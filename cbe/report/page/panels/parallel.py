@@ -7,6 +7,7 @@ config does not have.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,13 +15,18 @@ from typing import Any
 from cbe.report.configs import Row, counts
 from cbe.report.page.evidence import Evidence, point_of
 from cbe.report.page.numbers import METRICS, number
-from cbe.report.page.panel import FAINT, Panel, escape, shown
+from cbe.report.page.panel import FAINT, MARKS, Panel, escape, shown
 from cbe.spec import Parameter
 from cbe.store.history import is_in_space
 
 MOST = 200  # lines
 SHADES = 5
 _SHARES = (0.4, 0.7, 0.85, 0.95)  # where one shade ends: few are to stand out
+_STRONGEST = f"var(--shade-{SHADES})"
+_CHOSEN = {
+    "line": {"width": 3, "color": _STRONGEST, "shape": "linear"},
+    "marker": {"size": 8, "color": _STRONGEST, "symbol": MARKS["chosen"]},
+}
 _ABSENT = -0.14
 _FEWEST = 3
 
@@ -30,27 +36,42 @@ def parallel(evidence: Evidence) -> Panel | None:
     keys = [key for key in evidence.study.search if any(key in point_of(row) for row in found)]
     if len(found) < _FEWEST or not keys:
         return None
-    sign = 1 if evidence.objective.direction == "minimize" else -1
-    found.sort(key=lambda row: (-sign * row["objective"], row["trial"]))  # the best is drawn last, on top
+    merits = _merits(found, evidence.objective.direction)
+    shades = {trial: 1 + sum(merit > share for share in _SHARES) for trial, merit in merits.items()}
+    found.sort(key=lambda row: (merits[row["trial"]], row["trial"]))  # the best are drawn last, on top
     every = -(-len(found) // MOST)
-    rows = list(reversed(found[::-1][::every]))
+    last = len(found) - 1
+    rows = [row for at, row in enumerate(found) if (last - at) % every == 0 or evidence.part(row) == "chosen"]
     values = [row["objective"] for row in found]
     span = (min(values), max(values)) if min(values) < max(values) else (values[0] - 1, values[0] + 1)
-    shades: list[list[Row]] = [[] for _ in range(SHADES)]
-    for place, row in enumerate(rows, start=1):
-        shades[sum(place / len(rows) > share for share in _SHARES)].append(row)
+    chosen = [row for row in rows if evidence.part(row) == "chosen"]
+    others = [row for row in rows if evidence.part(row) != "chosen"]
     data = [
-        _lines(evidence, keys, shade, span, number) for number, shade in enumerate(shades, start=1) if shade
+        _lines(evidence, keys, group, span) | _shaded(shade)
+        for shade in range(1, SHADES + 1)
+        if (group := [row for row in others if shades[row["trial"]] == shade])
     ]
-    note = (
-        "One line a trial of the search trained to its end; the better its value, the stronger its line. "
-        "A line through “absent” has no such parameter."
-    )
+    data += [_lines(evidence, keys, chosen, span) | _CHOSEN] if chosen else []
+    note = "One line a trial of the search trained to its end; the better its value, the stronger its line."
+    note += " Thick, with diamonds: the best searched config." if chosen else ""
     absent = any(key not in point_of(row) for row in rows for key in keys)
-    note = note if absent else note.partition(" A line through")[0]
+    note += " A line through “absent” has no such parameter." if absent else ""
     note += f" {len(rows):,} of {len(found):,} are drawn." if every > 1 else ""
     layout = _layout(evidence, keys, span, absent)
     return Panel("parallel", "All parameters together", note, {"data": data, "layout": layout})
+
+
+def _merits(rows: Sequence[Row], direction: str) -> dict[str, float]:
+    """Of every trial the share of trials that are not better: equal values are equally good."""
+    sign = -1 if direction == "minimize" else 1
+    values = sorted(sign * row["objective"] for row in rows)
+    return {row["trial"]: bisect_right(values, sign * row["objective"]) / len(rows) for row in rows}
+
+
+def _shaded(shade: int) -> dict[str, Any]:
+    colour = f"var(--shade-{shade})"
+    line = {"width": 1 if shade < SHADES else 2, "color": colour, "shape": "linear"}
+    return {"line": line, "marker": {"size": 4, "color": colour}}
 
 
 def _height(parameter: Parameter, value: Any) -> float:
@@ -66,7 +87,7 @@ def _height(parameter: Parameter, value: Any) -> float:
 
 
 def _lines(
-    evidence: Evidence, keys: Sequence[str], rows: Sequence[Row], span: tuple[float, float], shade: int
+    evidence: Evidence, keys: Sequence[str], rows: Sequence[Row], span: tuple[float, float]
 ) -> dict[str, Any]:
     x: list[Any] = []
     y: list[Any] = []
@@ -81,15 +102,13 @@ def _lines(
             for key in keys
         ]
         y += [round((row["objective"] - span[0]) / (span[1] - span[0]), 4), None]
-        texts += [f"{escape(key)}: {escape(shown(point[key])) if key in point else 'absent'}" for key in keys]
-        texts += [f"{METRICS[metric].title}: {number(metric, row['objective'])} {METRICS[metric].unit}", ""]
+        said = [f"{escape(key)}: {escape(shown(point[key])) if key in point else 'absent'}" for key in keys]
+        said += [f"{METRICS[metric].title}: {number(metric, row['objective'])} {METRICS[metric].unit}"]
+        texts += [*(f"<b>{escape(row['trial'])}</b><br>{each}" for each in said), ""]
         names += [row["trial"]] * (len(keys) + 2)
-    colour = f"var(--shade-{shade})"
     return {
         **{"type": "scatter", "mode": "lines+markers", "x": x, "y": y, "text": texts, "customdata": names},
-        "hovertemplate": "<b>%{customdata}</b><br>%{text}<extra></extra>",
-        "line": {"width": 1 if shade < SHADES else 2, "color": colour, "shape": "linear"},
-        "marker": {"size": 4, "color": colour},
+        "hovertemplate": "%{text}<extra></extra>",
     }
 
 
