@@ -158,8 +158,8 @@ def test_one_run_gives_no_interval_and_no_verdict(written: Written) -> None:
     first = answer.ranked[0]
     assert (first.n, first.interval, first.versus_base, first.better) == (1, None, None, None)
     assert answer.sentence == (
-        "a has 10.0 % validation error (n = 1: no interval can be given), 10.0 points below the base on the one "
-        "run they share."
+        "a has 10.0 % validation error (n = 1: no interval can be given), 10.0 points below the base on the "
+        "one run they share."
     )
 
 

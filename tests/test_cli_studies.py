@@ -282,7 +282,7 @@ def test_an_empty_store_lists_nothing_and_says_how_to_begin(cbe_: Cbe) -> None:
     assert cbe_("ls", "--store", "nowhere").code == 2
     done = cbe_("ls")
     assert (done.code, done.out) == (0, "") and "begin one with `cbe run FILE`" in done.err
-    assert json.loads(cbe_("ls", "--store", "nowhere", "--json").out) == []
+    assert json.loads(cbe_("ls", "--json").out) == []
 
 
 def test_the_store_is_that_of_the_option_or_the_environment(
