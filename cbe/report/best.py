@@ -60,7 +60,7 @@ class Answer:
     confirmed: bool
     of: int  # configs of the search that were confirmed: the best of many looks better than it is
     where: str | None  # the condition that trials had to meet
-    ranked: tuple[Ranked, ...]  # the best, then the presets that are not among them
+    ranked: tuple[Ranked, ...]  # the best, then the presets, and the best of the search, not among them
     front: tuple[FrontPoint, ...]  # where there are several objectives
     counts: dict[str, int]  # trials by state
     sentence: str
@@ -117,7 +117,7 @@ def best(
 def _rank(
     configs: Sequence[Config], role: Role, study: StudyConfig, wanted: Set[str], k: int, confirmed: int
 ) -> tuple[Ranked, ...]:
-    """The k best, and the presets that are not among them."""
+    """The k best; beside them the presets, and of what was searched at least the best."""
     objective = study.objectives[0]
     sign = 1 if objective.direction == "minimize" else -1
     runs = {config.config_id: found for config in configs if (found := config.runs(role))}
@@ -130,10 +130,11 @@ def _rank(
 
     fixed = {config.preset: runs.get(config.config_id, {}) for config in configs if config.preset}
     in_order = sorted((config for config in configs if config.config_id in runs), key=merit)
+    searched = next((config.config_id for config in in_order if not config.preset), None)
     return tuple(
         _ranked(rank if config.config_id in wanted else None, config, role, study, fixed, confirmed)
         for rank, config in enumerate(in_order, start=1)
-        if rank <= k or config.preset
+        if rank <= k or config.preset or config.config_id == searched
     )
 
 
