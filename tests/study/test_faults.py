@@ -53,7 +53,7 @@ def killing(
                 if row is None or (row.get("step") or 0) < step:
                     continue
                 for found in actors():
-                    if found.class_name == actor:
+                    if found.class_name.rpartition(".")[2] == actor:  # Ray qualifies it now and then
                         os.kill(found.pid, signal.SIGKILL)
                         killed.append(found.pid)
                         return
