@@ -40,13 +40,19 @@ def command(
     form: Annotated[Format, typer.Option("--format", help="parquet wants a redirection")] = Format.table,
 ) -> None:
     """Answer a SELECT over trials, metrics, confusions and events."""
+    import pyarrow as pa
+
     from cbe.report.results import Results
 
     study, query = _asked(words)
     found = Results(stores.existing(store)).sql(query, study)
     try:
         _PRINT[form](found)
-    except (OverflowError, ValueError, NotImplementedError) as error:  # dates beyond Python's, say
+    except (
+        OverflowError,
+        ValueError,
+        pa.ArrowException,
+    ) as error:  # a date beyond Python's, a type no file has
         raise InputError(
             f"--format {form.value}: cannot hold this answer ({error}); cast what is odd, as by `::varchar`"
         ) from None
