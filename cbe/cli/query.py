@@ -52,7 +52,7 @@ def command(
         OverflowError,
         ValueError,
         pa.ArrowException,
-    ) as error:  # a date beyond Python's, a type no file has
+    ) as error:  # odd dates, types
         raise InputError(
             f"--format {form.value}: cannot hold this answer ({error}); cast what is odd, as by `::varchar`"
         ) from None
