@@ -29,6 +29,10 @@ SECTIONS: dict[str, Any] = {
 }
 _BEGUN = datetime(2026, 5, 4, 12, tzinfo=UTC)
 CLASSES = 10
+HOSTILE = (
+    "</script><script>window.hit=1</script><img src=x onerror='window.hit=1'>"
+    "<a href='javascript:window.hit=1'>here</a>{{7*7}}&amp;\u2028\u2029"
+)
 
 
 class Made:

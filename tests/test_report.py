@@ -25,15 +25,9 @@ from cbe.report.page.panels import PANELS, panels
 from cbe.report.page.render import render, to_json
 from cbe.store.folder import Store, StudyFolder
 from tests.conftest import Cbe
-from tests.made import Made, finished, status
+from tests.made import HOSTILE, Made, finished, status
 
 ROOT = Path(__file__).parent.parent
-
-
-HOSTILE = (
-    "</script><script>window.hit=1</script><img src=x onerror='window.hit=1'>"
-    "<a href='javascript:window.hit=1'>here</a>{{7*7}}&amp;\u2028\u2029"
-)
 
 
 @pytest.fixture(scope="module")

@@ -18,18 +18,12 @@ from cbe.report.best import best
 from cbe.report.page.render import write_report
 from cbe.spec import TrainConfig, read_config
 from cbe.store.folder import StudyFolder
-from tests.made import Made, finished, status
+from tests.made import HOSTILE, Made, finished, status
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
-
-
-HOSTILE = (
-    "</script><script>window.hit=1</script><img src=x onerror='window.hit=1'>"
-    "<a href='javascript:window.hit=1'>here</a>{{7*7}}&amp;\u2028\u2029"
-)
 
 
 @pytest.fixture(scope="module")
