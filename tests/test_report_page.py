@@ -62,7 +62,7 @@ class Seen:
         """Gives the window another width, and waits for every figure to take it up."""
         self.page.set_viewport_size({"width": width, "height": 900})
         self.page.wait_for_function(
-            "all => [...document.querySelectorAll('.plot')].every(one => one.dataset.width == one.clientWidth)"
+            "() => [...document.querySelectorAll('.plot')].every(one => one.dataset.width == one.clientWidth)"
         )
         self.drawn()
 
