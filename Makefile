@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DELETE_ON_ERROR:
 
 study: .venv/ready  ## run the quickstart study: digits with 40 labels, offline; goes on where it was stopped
-	$(BIN)/cbe $(if $(wildcard results/quickstart/study.yaml),resume quickstart,run studies/quickstart.yaml)
+	$(BIN)/cbe run --resume studies/quickstart.yaml
 
 test: .venv/ready  ## all tests, one process a core with one thread each; those on Ray share one cluster
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto

@@ -15,5 +15,7 @@ _SETTINGS = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
+if "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ:  # a driver on somebody's cluster, which may have no token
+    del _SETTINGS["RAY_AUTH_MODE"]
 for _name, _value in _SETTINGS.items():
     os.environ.setdefault(_name, _value)

@@ -269,7 +269,7 @@ def test_ls_lists_studies_and_one_that_cannot_be_read_hides_no_other(folder: Stu
     Store.open("results").study("broken").write("study.yaml", b"name: broken\nmodel: vit\n")
     done = cbe_("ls")
     assert done.code == 0
-    assert "heads finished confirm 4/4 4/4 25.00 % 2026-01-0" in done.words
+    assert "heads finished confirm 4/4 4/4 25.00 % 1.6 min 2026-01-0" in done.words
     assert "broken unreadable" in done.words and "model" in done.err and "wrn-DEPTH-WIDTH" in done.err
     assert max(map(len, done.out.splitlines())) <= 80
     listed = {each["study"]: each for each in json.loads(cbe_("ls", "--json").out)}

@@ -27,7 +27,14 @@ ALLOWED = {
     "report": {"errors", "files", "words", "spec", "store"},
     "models": {"errors", "files", "spec", "data", "nn", "ssl", "training", "store", "report"},
     "study": {"errors", "files", "environment", "spec", "data", "nn", "ssl", "training", "store"},
-    "cli": {"errors", "words", "spec", "data", "nn", "ssl", "training", "store", "models", "report", "study"},
+    "service": {
+        *("errors", "files", "words", "environment", "spec"),
+        *("store", "study", "report", "models"),
+    },
+    "cli": {
+        *("errors", "words", "spec", "data", "nn", "ssl", "training"),
+        *("store", "models", "report", "study", "service"),
+    },
 }
 KNOW_RAY = ("study/", "training/launch.py", "service/jobs")
 

@@ -225,7 +225,7 @@ def test_all_files_of_the_page_are_in_the_package() -> None:
     here = Path(pages.__file__).parent
     files = [path for path in here.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")]
     names = [str(path.relative_to(ROOT / "cbe")) for path in files]
-    assert len(names) == 3 and all(any(fnmatch.fnmatch(name, each) for each in patterns) for name in names)
+    assert len(names) == 11 and all(any(fnmatch.fnmatch(name, each) for each in patterns) for name in names)
 
 
 def test_the_command_writes_the_page_and_says_where(cbe_: Cbe, tmp_path: Path) -> None:

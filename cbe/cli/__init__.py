@@ -8,7 +8,24 @@ from typing import Annotated
 import typer
 
 from cbe import __version__
-from cbe.cli import best, check, cost, diff, export, models, plan, query, report, run, studies, table, train
+from cbe.cli import (
+    best,
+    check,
+    cost,
+    diff,
+    export,
+    models,
+    plan,
+    query,
+    report,
+    run,
+    serve,
+    studies,
+    submit,
+    table,
+    token,
+    train,
+)
 from cbe.errors import CbeError
 
 app = typer.Typer(
@@ -23,18 +40,22 @@ app.command("check")(check.command)
 app.command("plan")(plan.command)
 app.command("run")(run.run)
 app.command("resume")(run.resume)
+app.command("submit")(submit.submit)
 app.command("best")(best.command)
 app.command("report")(report.command)
 app.command("query")(query.command)
 app.command("ls")(studies.ls)
 app.command("show")(studies.show)
 app.command("stop")(studies.stop)
+app.command("logs")(submit.logs)
 app.command("cost")(cost.command)
 app.command("table")(table.command)
 app.command("export")(export.command)
 app.command("diff")(diff.command)
 app.command("export-model")(models.export)
 app.command("predict")(models.predict)
+app.command("serve")(serve.command)
+app.add_typer(token.app, name="token")
 
 
 def _version(wanted: bool) -> None:

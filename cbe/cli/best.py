@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cbe.cli import stores
+from cbe.cli import remote, stores
 from cbe.cli.studies import plain_table
 from cbe.errors import InputError
 from cbe.words import NOT_SELECTED, NOTHING, clean, counts, p_value
@@ -32,28 +32,31 @@ def command(
         typer.Option(help="Rank only configs with trials for which this SQL holds, as 'ensemble_heads <= 4'"),
     ] = None,
     store: stores.Option = None,
+    address: remote.Address = None,
     as_json: Annotated[bool, typer.Option("--json", help="An object for a program")] = False,
     as_yaml: Annotated[bool, typer.Option("--yaml", help="A file for `cbe train`")] = False,
 ) -> None:
     """Say which config is best, and how sure that is."""
-    from cbe.report.across import best_of_all
-    from cbe.report.best import best
+    from cbe.report.results import Results
 
     if as_json and as_yaml:
         raise InputError("--json and --yaml: both were given; give one of the two")
-    place = stores.existing(store)
+    if name is None and as_yaml:
+        raise InputError("--yaml: of which study? give its name, as `cbe best NAME --yaml`")
+    elsewhere = remote.address_of(address, store)
+    found = remote.service_at(elsewhere, "best") if elsewhere else Results(stores.existing(store))
     if name is None:
-        if as_yaml:
-            raise InputError("--yaml: of which study? give its name, as `cbe best NAME --yaml`")
-        print_tasks(best_of_all(place, k, where), as_json=as_json)
+        print_tasks(found.best_of_all(k, where), as_json=as_json)
         return
-    folder = place.study(name)
-    answer = best(folder, k, where=where)
+    answer = found.best(name, k, where)
     if as_yaml:
         print(answer.to_yaml(), end="")
+        return
+    if isinstance(found, Results):
+        again = stores.again("best", found.store.study(name))
     else:
-        again = stores.again("best", folder) + (f" --where {shlex.quote(where)}" if where else "")
-        print_answer(answer, again, as_json=as_json)
+        again = remote.again("best", name, found.url)
+    print_answer(answer, again + (f" --where {shlex.quote(where)}" if where else ""), as_json=as_json)
 
 
 def print_answer(answer: Answer, again: str, *, as_json: bool) -> None:

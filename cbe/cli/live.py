@@ -1,78 +1,119 @@
-"""What a person sees while a study runs: a panel on a terminal, a line for each trial elsewhere."""
+"""What a person sees while a study goes on: a panel on a terminal, a line for each trial elsewhere."""
 
 from __future__ import annotations
 
 import threading
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
 
 import rich.live
 from rich.console import Console
+from rich.text import Text
 
 from cbe.cli.console import err
 from cbe.cli.log import Log
 from cbe.cli.panel import panel
 from cbe.cli.stores import again
 from cbe.cli.talk import say
+from cbe.study.shown import Shown, Told
+from cbe.words import clean
 
 if TYPE_CHECKING:
+    from cbe.study.overview import Details
     from cbe.study.progress import Progress
 
 EVERY_S = 0.5
 
-
-class Live:
-    """Shows a study on stderr for the time of a block, from a thread of its own."""
-
-    def __init__(self, progress: Progress, console: Console = err) -> None:
-        self._progress, self._console = progress, console
-        drawn = console.is_terminal and not console.is_dumb_terminal
-        self._view: _View = _Screen(progress, console) if drawn else _Lines(progress, console)
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="live", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._view.start()
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        self._thread.join()
-        self._view.stop()
-        words = self._last_words(kind)
-        if words:
-            say(words, console=self._console)
-
-    def _work(self) -> None:
-        while not self._ended.wait(EVERY_S):
-            self._view.update()
-
-    def _last_words(self, kind: type[BaseException] | None) -> str:
-        ledger = self._progress.ledger
-        on = again("resume", ledger.recorder.folder)
-        if kind is KeyboardInterrupt:
-            return f"Ended at once; what was recorded and the checkpoints are kept.\nGo on with: {on}"
-        if kind is not None or ledger.broken or not ledger.halted:
-            return ""  # an error says itself what to do
-        if ledger.halted.startswith("budget."):
-            on += f" --set {ledger.halted.split()[0]}=…"
-        return f"Stopped: {ledger.halted}; every trial keeps its last checkpoint.\nGo on with: {on}"
+Advice = Callable[[], Iterable[Text]]  # what the reader can do while it goes on
 
 
-class _View(Protocol):
+@contextmanager
+def live(progress: Progress, console: Console = err) -> Iterator[None]:
+    """Shows a study that this process drives, on stderr and for the time of a block."""
+    resume = again("resume", progress.ledger.recorder.folder)
+    try:
+        with _drawn(_view(progress, lambda: _driving(progress, resume), console)):
+            yield
+    except KeyboardInterrupt:
+        ended = "Ended at once; what was recorded and the checkpoints are kept."
+        say(f"{ended}\nGo on with: {resume}", console=console)
+        raise
+    why = progress.halted
+    if why and not progress.ledger.broken:  # an error says itself what to do
+        kept = f"Stopped: {why}; every trial keeps its last checkpoint."
+        say(f"{kept}\nGo on with: {resume}{more(why)}", console=console)
+
+
+def more(why: str | None) -> str:
+    """What must be added to the command that goes on with a study whose budget is spent."""
+    return f" --set {why.split()[0]}=…" if why and why.startswith("budget.") else ""
+
+
+def watched(found: Iterable[Details], advice: str, console: Console = err) -> Details | None:
+    """Shows a study that runs elsewhere as long as there is news of it; gives the last."""
+    told: Told | None = None
+    view: View | None = None
+    try:
+        for each in found:
+            if told is None or view is None:
+                told = Told(each)
+                view = _view(told, lambda: [Text(line, "dim") for line in advice.splitlines()], console)
+                view.start()
+            else:
+                told.details = each
+                view.update()
+    finally:
+        if view:
+            view.stop()
+    return told.details if told else None
+
+
+def _driving(progress: Progress, resume: str) -> Iterator[Text]:
+    if progress.stage == "halted":
+        yield Text(f"Stopping: {clean(progress.halted)}. Ctrl-C ends at once.", "yellow")
+    elif progress.stage != "finished":
+        yield Text("Ctrl-C stops after the running reports, keeps all; twice ends at once.", "dim")
+        yield Text(f"Go on with: {resume}", "dim")
+
+
+class View(Protocol):
     def start(self) -> None: ...
     def update(self) -> None: ...
     def stop(self) -> None: ...
 
 
+def _view(shown: Shown, advice: Advice, console: Console) -> View:
+    drawn = console.is_terminal and not console.is_dumb_terminal
+    return _Screen(shown, advice, console) if drawn else _Lines(shown, console)
+
+
+@contextmanager
+def _drawn(view: View) -> Iterator[None]:
+    """Keeps a view up to date from a thread of its own."""
+    ended = threading.Event()
+
+    def work() -> None:
+        while not ended.wait(EVERY_S):
+            view.update()
+
+    thread = threading.Thread(target=work, name="live", daemon=True)
+    view.start()
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        view.stop()
+
+
 class _Screen:
     """A panel that is drawn anew in its place."""
 
-    def __init__(self, progress: Progress, console: Console) -> None:
-        self._progress, self._console = progress, console
+    def __init__(self, shown: Shown, advice: Advice, console: Console) -> None:
+        self._shown, self._advice, self._console = shown, advice, console
         self._live = rich.live.Live(console=console, auto_refresh=False)
 
     def start(self) -> None:
@@ -80,30 +121,34 @@ class _Screen:
         self.update()
 
     def update(self) -> None:
-        self._draw()
+        self._draw(self._advice())
 
     def stop(self) -> None:
-        self._draw(over=True)
+        self._draw(())
         self._live.stop()
 
-    def _draw(self, over: bool = False) -> None:
+    def _draw(self, advice: Iterable[Text]) -> None:
         # The ^C that a terminal echoes behind the last line must not break it and move all others.
         width = self._console.width - len("^C^C")
-        self._live.update(panel(self._progress, width, self._console.height, over=over), refresh=True)
+        self._live.update(panel(self._shown, width, self._console.height, advice), refresh=True)
 
 
 class _Lines:
     """What a log file can hold."""
 
-    def __init__(self, progress: Progress, console: Console) -> None:
-        self._progress, self._console = progress, console
-        self._log = Log(progress)
+    def __init__(self, shown: Shown, console: Console) -> None:
+        self._console = console
+        self._log = Log(shown)
+        self._told = bool(shown.rows())
+        self._began = time.monotonic()
 
     def start(self) -> None:
-        pass
+        if self._told:  # where it stands already
+            say(self._log.so_far(), console=self._console)
+        self.update()
 
     def update(self) -> None:
-        for line in self._log.lines(self._progress.elapsed_s):
+        for line in self._log.lines(time.monotonic() - self._began):
             say(line, console=self._console)
 
     def stop(self) -> None:

@@ -1,11 +1,12 @@
-"""A running study as a panel that fits a terminal."""
+"""A study as a panel that fits a terminal."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
@@ -13,12 +14,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from cbe.cli.stores import again
-from cbe.study.overview import ENDED
+from cbe.study.overview import Row
+from cbe.study.shown import Shown, done
 from cbe.words import clean, counts, duration, figure, first_line, point, span
-
-if TYPE_CHECKING:
-    from cbe.study.progress import Progress
 
 Lines = Iterator[tuple[str, RenderableType]]  # a label and what stands beside it
 
@@ -26,99 +24,86 @@ _OTHER_LINES = 20  # that the panel may have beside the running trials
 _CALLED = {"paper": "the paper's config", "base": "the base"}
 
 
-def panel(progress: Progress, width: int, height: int, *, over: bool = False) -> Panel:
+def panel(shown: Shown, width: int, height: int, advice: Iterable[Text] = ()) -> Panel:
     """All that is known; of many running trials only as many as fit into the height."""
     lines = Table.grid(padding=(0, 1))
     lines.add_column(style="dim")
-    for part in (_stages, _best, _pace, _failures):
-        for label, beside in part(progress):
-            lines.add_row(label, beside)
-        if part is _stages:
-            lines.add_row("trials", counts(progress.counts) or "none has started")
-            for beside in _running(progress, max(3, height - _OTHER_LINES)):
-                lines.add_row("", beside)
-    heading = Text(clean(progress.study.question), "italic")
-    advice = () if over else _next(progress)
-    parts = [*([heading] if heading else []), lines, *_problem(progress), *advice]
-    title = Text(f"{progress.study.name} · {progress.stage}", "bold")
+    trials = _trials(shown, max(3, height - _OTHER_LINES))
+    for label, beside in chain(_stages(shown), trials, _best(shown), _pace(shown), _failures(shown)):
+        lines.add_row(label, beside)
+    heading = Text(clean(shown.question), "italic")
+    parts: list[RenderableType] = [*([heading] if heading else []), lines, *_problem(shown), *advice]
+    title = Text(f"{shown.name} · {shown.stage}", "bold")
     return Panel(Group(*parts), title=title, title_align="left", border_style="dim", width=width)
 
 
-def _stages(progress: Progress) -> Lines:
-    for role, total in (("search", progress.study.trials), ("confirm", progress.confirm_total)):
+def _stages(shown: Shown) -> Lines:
+    for role, total in (("search", shown.trials), ("confirm", shown.confirm_total)):
         if total:
-            done = sum(row["state"] in ENDED for row in progress.rows(role))
-            most = " at most" if role == "confirm" and progress.agenda.stage == "search" else ""
+            ended = done(shown, role)
+            most = " at most" if role == "confirm" and shown.searching else ""
             bar = Table.grid(padding=(0, 1))
-            bar.add_row(ProgressBar(total, done, width=40), f"{done}/{total}{most}")
+            bar.add_row(ProgressBar(total, ended, width=40), f"{ended}/{total}{most}")
             yield role, bar
 
 
-def _running(progress: Progress, most: int) -> Iterator[RenderableType]:
-    running, metric = progress.running, progress.study.objectives[0].metric
+def _trials(shown: Shown, most: int) -> Lines:
+    yield "trials", counts(Counter(row["state"] for row in shown.rows())) or "none has started"
+    running, metric = shown.rows(state="running"), shown.metric
     if not running:
-        yield from (Text(first_line(line)) for line in progress.said[-1:])
+        yield from (("", Text(first_line(line))) for line in shown.said[-1:])
         return
     rows = Table.grid(padding=(0, 1))
-    for each in running[:most]:
-        bar = ProgressBar(each.steps, each.step, width=20)
-        value = "" if each.objective is None else f"{_named(metric)} {figure(metric, each.objective)}"
-        rows.add_row(each.trial, bar, f"{each.step:,}/{each.steps:,}", value)
+    for row in running[:most]:
+        step, steps = row["step"] or 0, row["steps"]
+        value = "" if row["objective"] is None else f"{_named(metric)} {figure(metric, row['objective'])}"
+        rows.add_row(row["trial"], ProgressBar(steps, step, width=20), f"{step:,}/{steps:,}", value)
     if len(running) > most:
         rows.add_row("…", f"and {len(running) - most} more")
-    yield rows
+    yield "", rows
 
 
-def _best(progress: Progress) -> Lines:
-    best, metric = progress.best, progress.study.objectives[0].metric
+def _best(shown: Shown) -> Lines:
+    best, metric = shown.best, shown.metric
     if best is None:
         return
     who = f"{best['trial']}, {_CALLED[best['preset']]}" if best["preset"] else best["trial"]
-    so_far = "" if best["state"] == "completed" else f" at step {best['step']:,}"
     told = Text(figure(metric, best["objective"]), "bold green")
-    yield "best", told.append(f" {_named(metric)}{so_far} ({who})", "not bold default")
-    unlike = {} if best["preset"] else _unlike_the_paper(progress, best)
+    yield "best", told.append(f" {_named(metric)} ({who})", "not bold default")
+    unlike = {} if best["preset"] else _unlike_the_paper(shown, best)
     if unlike:
         yield "", Text(clean(point(unlike)))
 
 
-def _unlike_the_paper(progress: Progress, row: Mapping[str, Any]) -> dict[str, Any]:
-    found = (each["params"] for each in progress.rows("search") if each["preset"] == "paper")
+def _unlike_the_paper(shown: Shown, row: Row) -> dict[str, Any]:
+    found = (each["params"] for each in shown.rows("search") if each["preset"] == "paper")
     paper, own = (json.loads(params or "{}") for params in (next(found, None), row["params"]))
     return {key: value for key, value in own.items() if paper.get(key) != value}
 
 
-def _pace(progress: Progress) -> Lines:
-    parts = [f"{progress.steps_per_s:.1f} steps/s", f"{duration(progress.elapsed_s)} elapsed"]
-    eta = progress.eta_s
-    if eta and progress.stage in ("search", "confirm"):
+def _pace(shown: Shown) -> Lines:
+    if shown.elapsed_s is None:
+        return
+    parts = [f"{shown.steps_per_s or 0:.1f} steps/s", f"{duration(shown.elapsed_s)} elapsed"]
+    eta = shown.eta_s
+    if eta and shown.stage in ("search", "confirm"):
         parts.append(f"{span(*eta)} left")
     yield "pace", " · ".join(parts)
 
 
-def _failures(progress: Progress) -> Lines:
-    failures = progress.failures
+def _failures(shown: Shown) -> Lines:
+    failures = shown.rows(state="failed")
     if failures:
-        by_class = Counter(clean(each.error_class) for each in failures)
+        by_class = Counter(clean(row["error_class"]) for row in failures)
         yield "failed", Text(", ".join(f"{kind} × {n}" for kind, n in by_class.items()), "red")
         last = failures[-1]
-        text = f"{last.trial}: {first_line(last.error_text)}"
+        text = f"{last['trial']}: {first_line(last['error_text'])}"
         yield "", Text(text, overflow="ellipsis", no_wrap=True)
 
 
-def _problem(progress: Progress) -> Iterator[Text]:
-    problem = progress.ledger.recorder.problem
-    if problem:
-        yield Text(f"Results cannot be written and are kept in memory: {clean(problem)}", "bold red")
-
-
-def _next(progress: Progress) -> Iterator[Text]:
-    if progress.stage == "halted":
-        yield Text(f"Stopping: {clean(progress.ledger.halted)}. Ctrl-C ends at once.", "yellow")
-    elif progress.stage != "finished":
-        resume = again("resume", progress.ledger.recorder.folder)
-        yield Text("Ctrl-C stops after the running reports, keeps all; twice ends at once.", "dim")
-        yield Text(f"Go on with: {resume}", "dim")
+def _problem(shown: Shown) -> Iterator[Text]:
+    if shown.problem:
+        yield Text(f"Results cannot be written and are kept in memory: {clean(shown.problem)}", "bold red")
 
 
 def _named(metric: str) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cbe.cli import stores
+from cbe.cli import remote, stores
 from cbe.cli.studies import Name
 from cbe.errors import InputError
 from cbe.spec import StudyConfig, read_config
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from cbe.store.folder import Store, StudyFolder
 
 HALTED = 3  # the exit code where the budget was spent, or somebody asked the study to stop
-INTERRUPTED = 130
 
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="key=value, as budget.trials=40; may be repeated")
@@ -33,13 +34,26 @@ def run(
     settings: Settings = None,
     store: stores.Option = None,
     address: Address = None,
+    go_on: Annotated[
+        bool,
+        typer.Option("--resume", help="Where the store has the study already, go on with it by this file"),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a study and say which config is best."""
-    from cbe.study.start import begun
+    from cbe.study.start import amend, begun
 
+    if remote.is_service(address):
+        raise InputError(
+            f"--address {address}: `cbe run` drives a study from here; hand it over to a service with "
+            f"`cbe submit {file} --address {address}`"
+        )
     study = read_config(StudyConfig, file, settings or ())
     place = stores.opened(store, study.storage.store)
+    folder = place.study(study.name)
+    if go_on and folder.exists():
+        _go_on(amend(folder, file=file, settings=settings or ()), place, address, as_json)
+        return
     with begun(study, place):
         _drive(study, place, address, as_json)
 
@@ -49,39 +63,68 @@ def resume(
     file: Annotated[Path | None, typer.Option(help="The study's file, edited")] = None,
     settings: Settings = None,
     store: stores.Option = None,
-    address: Address = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="A Ray cluster: auto, or ray://…; or a CBE service, http(s)://… (CBE_ADDRESS when left out)"
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Go on with a study where it was stopped."""
-    from cbe.study.control import status
     from cbe.study.start import amend, load
 
+    elsewhere = address if address and not remote.is_service(address) else remote.address_of(address, store)
+    if elsewhere and remote.is_service(elsewhere):
+        _resume_there(name, elsewhere, file, settings or (), as_json)
+        return
     place = stores.opened(store)
     _, folder = load(place, name)
-    study = amend(folder, file=file, settings=settings or ())
+    _go_on(amend(folder, file=file, settings=settings or ()), place, address, as_json)
+
+
+def _resume_there(name: str, address: str, file: Path | None, settings: Sequence[str], as_json: bool) -> None:
+    from cbe.cli.talk import say
+
+    if file is not None:
+        raise InputError(
+            f"--file: {address} has the study's file; say what is to change with --set key=value"
+        )
+    standing = remote.at(address).resume(name, **remote.settings_of(settings))
+    if as_json:
+        print(json.dumps(standing.to_plain(), indent=2))
+    else:
+        say(f"{remote.told(standing)}\nWatch it with: {remote.again('show', name, address)} --watch")
+
+
+def _go_on(study: StudyConfig, store: Store, address: str | None, as_json: bool) -> None:
+    """Runs what is left of a study; the answer at once where nothing is."""
+    from cbe.study.control import status
+
+    folder = store.study(study.name)
     if status(folder).state == "finished":
         _answer(study, folder, as_json)
     else:
-        _drive(study, place, address, as_json)
+        _drive(study, store, address, as_json)
 
 
 def _drive(study: StudyConfig, store: Store, address: str | None, as_json: bool) -> None:
     from cbe.cli.console import err
-    from cbe.cli.live import Live
+    from cbe.cli.live import live
     from cbe.cli.talk import say
 
     if err.is_terminal:
         say(f"{study.name}: starting Ray …", "dim")
     from cbe.study.engine import run  # takes seconds
 
-    halted = run(study, store, watch=Live, address=address).ledger.halted
+    halted = run(study, store, watch=live, address=address).ledger.halted
     folder = store.study(study.name)
     if halted is None:
         _answer(study, folder, as_json)
         return
     with suppress(InputError):  # it may have stopped too early for an answer
         _answer(study, folder, as_json)
-    raise typer.Exit(INTERRUPTED if halted == "interrupted" else HALTED)
+    raise typer.Exit(remote.INTERRUPTED if halted == "interrupted" else HALTED)
 
 
 def _answer(study: StudyConfig, folder: StudyFolder, as_json: bool) -> None:

@@ -50,12 +50,12 @@ def existing(store: str | None) -> Store:
     return place
 
 
-def again(verb: str, folder: StudyFolder) -> str:
-    """The command that does something with this study, as it can be typed here."""
+def again(verb: str, folder: StudyFolder, of: str | None = None) -> str:
+    """The command that does something with this study, or with a trial of it, as it can be typed here."""
     from cbe.store.folder import Store
 
     usual = opened(os.environ.get("CBE_STORE")).study(folder.name)
     if folder.uri == usual.uri:
-        return f"cbe {verb} {folder.name}"
+        return f"cbe {verb} {of or folder.name}"
     above = Store(replace(folder.location, root=folder.location.root.rpartition("/")[0]))
-    return f"cbe {verb} {folder.name} --store {shlex.quote(above.uri)}"
+    return f"cbe {verb} {of or folder.name} --store {shlex.quote(above.uri)}"

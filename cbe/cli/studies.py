@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cbe.cli import stores
+from cbe.cli import remote, stores, trials
+from cbe.errors import InputError
 from cbe.words import NOT_SELECTED, clean, counts, duration, figure, first_line, point, span
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from cbe.study.overview import Details, Overview, Part, Row
+    from cbe.service.standing import Standing
+    from cbe.study.overview import Details, Overview, Part, Row, Spent
 
 Name = Annotated[str, typer.Argument(help="The study's name")]
 AsJson = Annotated[bool, typer.Option("--json", help="An object for a program")]
@@ -25,56 +28,138 @@ AsJson = Annotated[bool, typer.Option("--json", help="An object for a program")]
 
 def ls(
     store: stores.Option = None,
+    address: remote.Address = None,
     as_json: Annotated[bool, typer.Option("--json", help="A list for a program")] = False,
 ) -> None:
-    """List the studies of a store."""
+    """List the studies of a store, or of a service."""
+    from cbe.service.standing import Standing
     from cbe.study.overview import overviews
 
-    place = stores.existing(store)
-    found = list(overviews(place))
+    elsewhere = remote.address_of(address, store)
+    if elsewhere:
+        where, found = elsewhere, list(remote.at(elsewhere).ls())
+        begin = "cbe submit FILE"
+    else:
+        place = stores.existing(store)
+        where, found = place.uri, [Standing(each) for each in overviews(place)]
+        begin = "cbe run FILE"
     if as_json:
-        print(json.dumps([each.to_plain() for each in found], indent=2))
+        plain = [(each if elsewhere else each.overview).to_plain() for each in found]
+        print(json.dumps(plain, indent=2))
         return
     from cbe.cli.console import out
     from cbe.cli.talk import say
 
     if found:
-        out.print(_list(found))
+        out.print(_list(found, out.width))
     else:
-        say(f"{place.uri}: holds no studies; begin one with `cbe run FILE`")
+        say(f"{where}: holds no studies; begin one with `{begin}`")
     for each in found:
         if each.state == "unreadable":
-            say(f"{each.study}: {each.why}")
+            say(f"{each.study}: {each.overview.why}")
 
 
-def show(name: Name, store: stores.Option = None, as_json: AsJson = False) -> None:
-    """Show how a study stands, and all its trials."""
-    from cbe.study.overview import details
+def show(
+    name: Annotated[str, typer.Argument(help="The study's name, or a trial as STUDY/t0004")],
+    store: stores.Option = None,
+    address: remote.Address = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it for as long as it goes on")] = False,
+    as_json: AsJson = False,
+    as_yaml: Annotated[
+        bool, typer.Option("--yaml", help="Of a trial: its config as a file for `cbe train`")
+    ] = False,
+) -> None:
+    """Show how a study stands, and all its trials; or one trial."""
+    from cbe.study.overview import details, followed
 
-    place = stores.existing(store)
-    found = details(place, name)
-    if as_json:
-        print(json.dumps(found.to_plain(), indent=2))
+    if sum((watch, as_json, as_yaml)) > 1:
+        raise InputError("--watch, --json and --yaml: several were given; give one of them")
+    elsewhere = remote.address_of(address, store)
+    if "/" in name:
+        if watch:
+            raise InputError(f"--watch: shows a whole study; give {name.partition('/')[0]}")
+        trials.show(name, elsewhere, store, as_json=as_json, as_yaml=as_yaml)
         return
-    _print_details(found, stores.again("resume", place.study(name)), stores.again("best", place.study(name)))
+    if as_yaml:
+        raise InputError(
+            f"--yaml: of which trial? give STUDY/TRIAL, as {name}/t0001; of the best config it is "
+            f"`cbe best {name} --yaml`"
+        )
+    if elsewhere:
+        far = remote.at(elsewhere)
+        again = partial(remote.again, name=name, address=elsewhere)
+        look, follow = partial(far.show, name), partial(remote.news, far, name)
+    else:
+        place = stores.existing(store)
+        again = partial(stores.again, folder=place.study(name))
+        look = partial(details, place, name)
+        follow = partial(followed, look)
+    if watch:
+        remote.watch(follow(), name, again)
+    elif as_json:
+        print(json.dumps(look().to_plain(), indent=2))
+    else:
+        _print_details(look(), again, here=not elsewhere)
 
 
-def stop(name: Name, store: stores.Option = None) -> None:
+def stop(name: Name, store: stores.Option = None, address: remote.Address = None) -> None:
     """Ask a running study to stop; what it has done is kept."""
     from cbe.cli.talk import say
     from cbe.study.control import ask_to_stop
     from cbe.study.start import load
 
+    elsewhere = remote.address_of(address, store)
+    if elsewhere:
+        standing = remote.at(elsewhere).stop(name)
+        say(f"{remote.told(standing)}\nGo on with: {remote.again('resume', name, elsewhere)}")
+        return
     _, folder = load(stores.existing(store), name)
     ask_to_stop(folder)
     say(f"{name} stops within seconds.\nGo on with: {stores.again('resume', folder)}")
 
 
-def _list(found: Sequence[Overview]) -> Table:
-    table = plain_table(("study", "state", "stage"), ("search", "confirm", "best of search", "updated"))
+@dataclass(frozen=True)
+class _Column:
+    head: str
+    cell: Callable[[Standing], str]
+    turn: int = 0  # at which it is given room; those of 0 always have it
+    left: bool = False
+
+    def width(self, found: Sequence[Standing]) -> int:
+        from rich.cells import cell_len
+
+        return max(map(cell_len, (*self.head.split("\n"), *map(self.cell, found))))
+
+
+_LIST = (
+    _Column("study", lambda each: each.study, left=True),
+    _Column("state", lambda each: f"{each.state} {each.place}" if each.place else each.state, left=True),
+    _Column("stage", lambda each: each.overview.stage or "", turn=5, left=True),
+    _Column("search", lambda each: _part(each.overview.search)),
+    _Column("confirm", lambda each: _part(each.overview.confirm)),
+    _Column("best of\nsearch", lambda each: figure(each.overview.metric, each.overview.best)),
+    _Column("left", lambda each: span(*each.overview.eta_s) if each.overview.eta_s else "", turn=1),
+    _Column("spent", lambda each: _spent(each.overview.spent)[0], turn=2),
+    _Column("owner", lambda each: clean(each.owner or ""), turn=3, left=True),
+    _Column("updated", lambda each: _time(each.overview.updated), turn=4),
+)
+_GAP = 2
+
+
+def _list(found: Sequence[Standing], room: int) -> Table:
+    """The studies, with all columns that say something and have room."""
+    chosen: list[_Column] = []
+    for column in sorted(_LIST, key=lambda column: column.turn):
+        says, needs = any(map(column.cell, found)), column.width(found) + _GAP * bool(chosen)
+        if not column.turn or (says and needs <= room):
+            chosen.append(column)
+            room -= needs
+    columns = [column for column in _LIST if column in chosen]
+    table = plain_table((), gap=_GAP)
+    for column in columns:
+        table.add_column(column.head, justify="left" if column.left else "right", no_wrap=True)
     for each in found:
-        cells = [each.study, each.state, each.stage or "", _part(each.search), _part(each.confirm)]
-        table.add_row(*cells, figure(each.metric, each.best), _time(each.updated))
+        table.add_row(*(_escaped(column.cell(each)) for column in columns))
     return table
 
 
@@ -91,29 +176,43 @@ def plain_table(left: Sequence[str], right: Sequence[str] = (), gap: int = 2) ->
     return table
 
 
-def _print_details(found: Details, resume: str, best: str) -> None:
+def _print_details(found: Details, again: remote.Again, *, here: bool) -> None:
     from cbe.cli.console import out
     from cbe.cli.talk import say as say_to
+    from cbe.service.standing import StandingDetails
 
     say = partial(say_to, console=out)
     about = found.overview
     say(f"{about.study}: {about.state}" + (f" ({about.why})" if about.why else ""), "bold")
     if about.question:
         say(about.question, "italic")
+    if isinstance(found, StandingDetails):
+        say(_submitted(found.standing))
     so_far = counts(about.counts) or "no trial has started"
     say(f"search {_part(about.search)}, confirm {_part(about.confirm)}: {so_far}")
     if about.best is not None:
         say(f"best of the search: {figure(about.metric, about.best)} ({about.best_trial})")
     if about.state == "running":
-        say(_pace(found.running))
+        say(_pace(about))
+    if about.spent.trial_hours:
+        *more, time = _spent(about.spent)
+        say(f"spent: {', '.join([f'{time} of trials', *more])}")
+    if about.problem:
+        say(f"results could not be written: {first_line(about.problem)}", "red")
     if found.trials:
         out.print(_trials(found.trials, about.metric or ""))
         say(NOT_SELECTED, "dim")
         _print_values(found.trials)
         _print_failures(found.trials)
     say("")
-    say(f"Sampler's history: optuna-dashboard {shlex.quote(found.optuna)}")
-    say(f"Answer: {best}" if about.state in ("finished", "running") else f"Go on with: {resume}")
+    if here:
+        say(f"Sampler's history: optuna-dashboard {shlex.quote(found.optuna)}")
+    if about.under_way:
+        say(f"Watch it: {again('show')} --watch")
+    if about.state in ("finished", "running"):
+        say(f"Answer: {again('best')}")
+    elif not about.under_way:
+        say(f"Go on with: {again('resume')}")
 
 
 def _trials(rows: Sequence[Row], metric: str) -> Table:
@@ -168,13 +267,26 @@ def _print_failures(rows: Sequence[Row]) -> None:
         out.print(Text(f"{' '.join(names)}: {clean(kind)}: {clean(text)}"))
 
 
-def _pace(told: Any) -> str:
-    parts = [f"{told.get('steps_per_s') or 0:.1f} steps/s", f"{duration(told.get('elapsed_s'))} elapsed"]
-    if told.get("eta_s"):
-        parts.append(f"{span(*told['eta_s'])} left")
-    if told.get("problem"):
-        parts.append(f"results cannot be written: {first_line(told['problem'])}")
+def _pace(about: Overview) -> str:
+    parts = [f"{about.steps_per_s or 0:.1f} steps/s", f"{duration(about.elapsed_s)} elapsed"]
+    if about.eta_s:
+        parts.append(f"{span(*about.eta_s)} left")
     return " · ".join(parts)
+
+
+def _spent(spent: Spent) -> list[str]:
+    """What trials have taken, the dearest first."""
+    parts = [f"{spent.usd:,.2f} USD"] if spent.usd else []
+    parts += [f"{spent.gpu_hours:,.1f} GPU h"] if spent.gpu_hours else []
+    return [*parts, f"{duration(spent.trial_hours * 3600)}" if spent.trial_hours else ""]
+
+
+def _submitted(standing: Standing) -> str:
+    parts = [f"of {standing.owner}"] if standing.owner else ["submitted to no service"]
+    parts += [f"submitted {_time(standing.submitted)}"] if standing.submitted else []
+    parts += [f"priority {standing.priority}"] if standing.priority else []
+    parts += [f"place {standing.place} in the queue"] if standing.place else []
+    return ", ".join(parts)
 
 
 def _part(part: Part | None) -> str:

@@ -18,6 +18,7 @@ Model = TypeVar("Model", bound=BaseModel)
 Place = tuple[str | int, ...]
 
 MAX_BYTES = 1_000_000
+MOST_SHOWN = 200  # characters of a value that is wrong
 SETTING = 0  # the line of what stands in no file
 
 
@@ -41,7 +42,27 @@ def read_config(
     >>> read_config(TrainConfig, settings=["ensemble.heads=3"], sections={"method": "uda"}).heads
     3
     """
-    plain, lines = _read(path) if path else ({}, {})
+    plain, lines = parse(_text(path), path) if path else ({}, {})
+    return _config(model, plain, lines, path, settings, sections)
+
+
+def read_config_text(
+    model: type[Model], text: str, settings: Iterable[str] = (), name: str = "study.yaml"
+) -> Model:
+    """A config from the text of a file that may not be on this machine; `name` is what faults call it."""
+    path = Path(name)
+    plain, lines = parse(text, path)
+    return _config(model, plain, lines, path, settings)
+
+
+def _config(
+    model: type[Model],
+    plain: dict[str, Any],
+    lines: dict[Place, int],
+    path: Path | None,
+    settings: Iterable[str],
+    sections: Mapping[str, str | None] | None = None,
+) -> Model:
     for name, value in (sections or {}).items():
         if value is not None:
             _put(plain, (name,), value, f"--{name}")
@@ -63,7 +84,7 @@ def read_config(
 
 def read_keys(path: Path) -> set[str]:
     """The sections a file has, whatever stands in them."""
-    return {str(key) for key in _read(path)[0]}
+    return {str(key) for key in parse(_text(path), path)[0]}
 
 
 def faults_of(
@@ -80,7 +101,7 @@ def faults_of(
         if isinstance(rule, Faults):
             below = _place(item["loc"], plain)
             found += [
-                Fault(_where((*below, *place), path, lines or {}), problem, hint)
+                Fault(where_in((*below, *place), path, lines or {}), problem, hint)
                 for place, problem, hint in rule.found
             ]
         else:
@@ -88,17 +109,21 @@ def faults_of(
     return _merged(found)
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
+def _text(path: Path) -> str:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise InputError(f"{path}: larger than {MAX_BYTES:,} bytes; this is not a config file")
-        text = path.read_text("utf-8")
+        return path.read_text("utf-8")
     except FileNotFoundError:
         near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.y*ml")], 1)
         hint = f"did you mean {path.parent / near[0]}?" if near else "give the path of a YAML file"
         raise InputError(f"{path}: no such file; {hint}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read as text ({error}); give a YAML file") from None
+
+
+def parse(text: str, path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
+    """The values of a YAML text and the line of each; `path` is what faults call the text."""
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         lines = dict(_lines(node)) if node else {}
@@ -108,6 +133,10 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
         where = f"{path}:{mark.line + 1}" if mark else str(path)
         problem = getattr(error, "problem", None) or str(error)
         raise ConfigError([Fault(where, f"not valid YAML: {problem}", "mend the syntax there")]) from None
+    except RecursionError:
+        raise ConfigError([Fault(str(path), "is nested too deeply", "write plain sections")]) from None
+    except (ValueError, OverflowError) as error:  # a date that is none, a number of thousands of digits
+        raise ConfigError([Fault(str(path), f"holds a value that is none: {error}", "quote it")]) from None
     if not isinstance(plain, dict):
         raise ConfigError([Fault(f"{path}:1", "a list or a single value", "write `key: value` lines")])
     # A section with nothing below it says nothing.
@@ -123,6 +152,8 @@ def _lines(node: yaml.Node, place: Place = ()) -> Iterable[tuple[Place, int]]:
         if id(node) in seen and not isinstance(node, yaml.ScalarNode):
             raise yaml.MarkedYAMLError(problem="aliases are not allowed", problem_mark=node.start_mark)
         seen.add(id(node))
+        if isinstance(node, yaml.ScalarNode) and not _is_text(node.value):
+            raise yaml.MarkedYAMLError(problem="half a character (\\ud800…)", problem_mark=node.start_mark)
         if isinstance(node, yaml.MappingNode):
             keys: set[str] = set()
             for key, value in node.value:
@@ -137,6 +168,14 @@ def _lines(node: yaml.Node, place: Place = ()) -> Iterable[tuple[Place, int]]:
             for index, value in enumerate(node.value):
                 yield (*place, index), value.start_mark.line + 1
                 stack.append((value, (*place, index)))
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # a lone surrogate, by an escape; nothing could write it down again
+        return False
+    return True
 
 
 def _scalar(text: str, where: str) -> Any:
@@ -193,7 +232,7 @@ def _fault(
     about, _, rest = message.partition(": ")
     if not place and rest and re.fullmatch(r"[a-z_.]+", about):  # a rule between sections names its key
         place, message = tuple(about.split(".")), rest
-    where = _where(place, path, lines)
+    where = where_in(place, path, lines)
     if item["type"] == "extra_forbidden":
         return Fault(where, "unknown key", did_you_mean(str(place[-1]), _keys(model, place[:-1])))
     if item["type"] == "missing":
@@ -202,7 +241,12 @@ def _fault(
     given = item["input"]
     if isinstance(given, (dict, BaseModel)):  # a rule about a whole section names its keys itself
         return Fault(where, message)
-    return Fault(where, f"{given!r}: {message}", nearest_choice(given, message))
+    return Fault(where, f"{_short(given)}: {message}", nearest_choice(given, message))
+
+
+def _short(given: Any) -> str:
+    text = repr(given)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
 
 
 def _place(loc: Place, plain: Any) -> Place:
@@ -220,7 +264,8 @@ def _place(loc: Place, plain: Any) -> Place:
     return tuple(place)
 
 
-def _where(place: Place, path: Path | None, lines: Mapping[Place, int]) -> str:
+def where_in(place: Place, path: Path | None, lines: Mapping[Place, int]) -> str:
+    """How a fault names a place: its file and line where it stands in one, and its key."""
     key = ".".join(str(part) for part in place)
     line = next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), None)
     if path is None or line == SETTING:

@@ -15,6 +15,9 @@ from cbe.spec.train import Count, Section, Seed, Training
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
+MOST = 1000  # configs to confirm, runs of each, seeds, label splits
+MOST_TRIALS = 10_000_000
+
 SECRET = re.compile(r"://[^/@]+:[^@]*@|[?&](password|passwd|secret|token|[a-z_]*key)=", re.IGNORECASE)
 
 
@@ -50,8 +53,8 @@ class Scheduler(Section):
 class Confirm(Section):
     """New runs of the best configs, on seeds and label splits that the search has not seen."""
 
-    configs: Annotated[int, Field(ge=0)] = 3
-    runs: Annotated[int, Field(ge=0)] = 5  # of each config; 0: none
+    configs: Annotated[int, Field(ge=0, le=MOST)] = 3
+    runs: Annotated[int, Field(ge=0, le=MOST)] = 5  # of each config; 0: none
     seeds: tuple[Seed, ...] | None = None
     label_splits: tuple[Seed, ...] | None = None
 
@@ -83,7 +86,7 @@ class Confirm(Section):
 class Budget(Section):
     """Where a study halts, whichever comes first; more trials, hours or money let `cbe resume` go on."""
 
-    trials: Count | None = None  # null: all points of a grid, else 30
+    trials: Annotated[int, Field(ge=1, le=MOST_TRIALS)] | None = None  # null: all points of a grid, else 30
     wall_hours: Positive | None = None  # of one start; the others are of all starts together
     gpu_hours: Positive | None = None
     usd: Positive | None = None

@@ -13,7 +13,7 @@ from cbe.errors import ConfigError
 from cbe.spec.files import Faults, faults_of
 from cbe.spec.rules import study_faults, typed
 from cbe.spec.search import Parameter, default_search, grid, values_of
-from cbe.spec.settings import Budget, Confirm, Objective, Resources, Sampler, Scheduler, Storage
+from cbe.spec.settings import MOST, Budget, Confirm, Objective, Resources, Sampler, Scheduler, Storage
 from cbe.spec.train import (
     WITH_HEADS,
     Data,
@@ -58,8 +58,8 @@ class StudyConfig(Section):
     ] = (Objective(metric="validation_error"),)
     sampler: Annotated[Sampler, _named("name")] = Sampler()
     scheduler: Annotated[Scheduler, _named("name")] = Scheduler()
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)
-    label_splits: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=MOST)] = (0,)
+    label_splits: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=MOST)] = (0,)
     confirm: Confirm = Confirm()
     budget: Budget = Budget()
     resources: Resources = Resources()

@@ -15,7 +15,7 @@ from cbe.spec.registry import ENSEMBLES, METHODS, SOURCES
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=10**12)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 WITH_HEADS = ("model", "multihead", "channel")

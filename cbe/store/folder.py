@@ -8,6 +8,7 @@ STORE is a local path or s3://bucket/prefix. A reader sees whole files only.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ from cbe.store.schema import TABLES, build
 
 STUDY_FILE = "study.yaml"
 
+_WATCHED = (STUDY_FILE, "status.json", "submission.json", "stop")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _ASIDE = re.compile(r"\..+\.\d+")  # what cbe.files calls a file in the making
 _DAY_S = 24 * 3600.0
@@ -109,6 +111,14 @@ class StudyFolder:
         """Removes a file, or a folder with all it holds; what is not there is gone already."""
         self.location.at(relative).delete()
 
+    def remove(self) -> None:
+        """Deletes all that there is of the study; its file last, so that what is left can still be named."""
+        for entry in self.location.entries():
+            if entry.name != STUDY_FILE:
+                self.delete(entry.name)
+        self.delete(STUDY_FILE)
+        self.location.delete()
+
     def append(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
         """Adds rows to a table as one new file; study and revision are filled in where a row has none."""
         if not rows:
@@ -128,6 +138,13 @@ class StudyFolder:
         `where` is an expression as `pc.field("state") == "running"`, and may name columns not asked for.
         """
         return reader.read(self.location.at(table), TABLES[table], columns, where)
+
+    def stamp(self) -> tuple[object, ...]:
+        """What changes whenever the study's file, its trials or its driver's words do."""
+        if self.location.local:
+            return tuple(_modified(self.path(name)) for name in (*_WATCHED, "trials"))
+        found = {entry.name: entry for entry in self.location.entries()}
+        return (*(found.get(name) for name in _WATCHED), *self.list("trials"))
 
     def compact(self, table: str, grace_s: float = merging.GRACE_S) -> int:
         """Merges a table's small files and says how many make up the table now.
@@ -149,6 +166,13 @@ class StudyFolder:
     def list(self, relative: str) -> Names:
         """The names of the files and folders directly in a folder of the study."""
         return [entry.name for entry in self.location.at(relative).entries()]
+
+
+def _modified(path: str) -> int | None:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return None
 
 
 def _valid(name: str) -> bool:

@@ -28,6 +28,8 @@ _PATTERNS = (
         ),
         rf"\1{MASK}",
     ),
+    # a token of our own service
+    (re.compile(r"\bcbe_[0-9a-f]{8}_[\w-]{20,}"), MASK),
     # AWS: the id of a key, and a secret key, which unlike a git commit mixes small and capital letters
     (re.compile(r"\b(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{12,}\b"), MASK),
     (

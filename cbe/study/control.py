@@ -70,7 +70,7 @@ class Claim:
 
     def __init__(self, folder: StudyFolder) -> None:
         self._folder = folder
-        self._who = {"pid": os.getpid(), "born": _born(os.getpid()), "host": socket.gethostname()}
+        self._who = {"pid": os.getpid(), "born": born(os.getpid()), "host": socket.gethostname()}
 
     def __enter__(self) -> Self:
         last = status(self._folder)
@@ -122,7 +122,7 @@ class Claim:
         self._folder.write(STATUS, content.encode())
 
 
-def _born(pid: int) -> int | None:
+def born(pid: int) -> int | None:
     """When a process of this machine began, so that another with its number is not taken for it."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
@@ -131,12 +131,12 @@ def _born(pid: int) -> int | None:
         return None
 
 
-def _runs(pid: int, born: int | None) -> bool:
+def _runs(pid: int, since: int | None) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    now = _born(pid)
-    return born is None or now is None or now == born
+    now = born(pid)
+    return since is None or now is None or now == since

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from math import isfinite
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from cbe.errors import InputError
 from cbe.spec import StudyConfig
@@ -20,11 +23,14 @@ Row = Mapping[str, Any]
 
 PRESETS = 2  # the paper's config and the base are confirmed too
 ENDED = ("completed", "stopped", "failed")
+UNDER_WAY = ("queued", "starting", "running", "stopping")  # the first two and the last as a service says
 _COLUMNS = (
     *("trial", "role", "preset", "state", "config_id", "params", "seed", "split_seed", "step", "steps"),
-    *("objective", "last_test_error", "wall_s", "cost_usd", "started", "updated"),
+    *("objective", "last_test_error", "wall_s", "gpu_s", "cost_usd", "started", "updated"),
     *("error_class", "error_text"),
 )
+_NUMBERS = ("objective", "last_test_error", "wall_s", "gpu_s", "cost_usd")
+_TIMES = ("started", "updated")
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,15 @@ class Part:
 
     done: int
     total: int
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What all trials of a study have taken so far."""
+
+    trial_hours: float = 0.0
+    gpu_hours: float = 0.0
+    usd: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -51,9 +66,24 @@ class Overview:
     best: float | None  # of the search's trials that were trained to the end
     best_trial: str | None
     updated: datetime | None
+    elapsed_s: float | None  # since its driver started, as that said last
+    eta_s: tuple[float, float] | None  # seconds left at least and at most, while it runs
+    steps_per_s: float | None
+    problem: str | None  # why results could not be written
+    spent: Spent
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it goes on by itself."""
+        return self.state in UNDER_WAY
 
     def to_plain(self) -> dict[str, Any]:
         return asdict(self) | {"updated": self.updated.isoformat() if self.updated else None}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Overview:
+        """An overview out of its `to_plain`, whatever else stands there."""
+        return _OVERVIEW.validate_python({name: plain.get(name) for name in cls.__dataclass_fields__})
 
 
 @dataclass(frozen=True)
@@ -62,26 +92,66 @@ class Details:
 
     overview: Overview
     trials: tuple[Row, ...]
-    running: Mapping[str, Any]  # what the driver said last: elapsed_s, eta_s, steps_per_s, problem
     optuna: str  # a file or a URL that optuna-dashboard opens
 
     def to_plain(self) -> dict[str, Any]:
-        told = {key: self.running.get(key) for key in ("elapsed_s", "eta_s", "steps_per_s", "problem")}
-        trials = [{key: _plain(key, value) for key, value in row.items()} for row in self.trials]
-        return {**self.overview.to_plain(), **told, "optuna": self.optuna, "trials": trials}
+        trials = [plain_row(row) for row in self.trials]
+        return {**self.overview.to_plain(), "optuna": self.optuna, "trials": trials}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Details:
+        """A study out of its `to_plain`, whatever else stands there."""
+        trials = tuple(row_from_plain(row) for row in plain["trials"])
+        return cls(Overview.from_plain(plain), trials, plain["optuna"])
+
+
+def plain_row(row: Row) -> dict[str, Any]:
+    """A trial as JSON holds it: times as text, its values as an object."""
+    plain = {key: value.isoformat() if isinstance(value, datetime) else value for key, value in row.items()}
+    return plain | {"params": json.loads(row["params"]) if row["params"] else None}
+
+
+def row_from_plain(plain: Mapping[str, Any]) -> Row:
+    """A trial as the store has it."""
+    times = {key: datetime.fromisoformat(plain[key]) for key in _TIMES if plain.get(key)}
+    params = plain.get("params")
+    return {**plain, **times, "params": None if params is None else json.dumps(params)}
+
+
+def in_order(rows: Iterable[Row]) -> list[Row]:
+    """The search's trials, then those of the confirmation."""
+    return sorted(rows, key=lambda row: (row["role"] != "search", row["trial"]))
+
+
+def best_of(searched: Iterable[Row], direction: str) -> Row | None:
+    """The best of the search's trials that were trained to the end."""
+    sign = 1 if direction == "minimize" else -1
+    measured = [row for row in searched if row["state"] == "completed" and _is_finite(row["objective"])]
+    return min(measured, key=lambda row: (sign * row["objective"], row["trial"]), default=None)
 
 
 def overviews(store: Store) -> Iterator[Overview]:
     """Every study of the store, one that cannot be read included."""
     for name in store.names():
         try:
-            study, folder = load(store, name)
-            last = status(folder)
-            yield _overview(study, last, _rows(folder, last))
-        except InputError as error:
-            nothing = dict.fromkeys(Overview.__dataclass_fields__)
-            told: dict[str, Any] = {"study": name, "question": "", "state": "unreadable", "counts": {}}
-            yield Overview(**{**nothing, **told, "why": str(error)})
+            found = overview(store, name)
+        except InputError:  # deleted meanwhile
+            continue
+        yield found
+
+
+def overview(store: Store, name: str) -> Overview:
+    """One study, also one that cannot be read; refuses a name that the store does not have."""
+    try:
+        study, folder = load(store, name)
+        last = status(folder)
+        return _overview(study, last, _rows(folder, last))
+    except InputError as error:
+        if not store.study(name).exists():
+            raise
+        nothing = dict.fromkeys(Overview.__dataclass_fields__)
+        told: dict[str, Any] = {"study": name, "question": "", "state": "unreadable", "counts": {}}
+        return Overview(**{**nothing, **told, "why": str(error), "spent": Spent()})
 
 
 def details(store: Store, name: str) -> Details:
@@ -90,16 +160,27 @@ def details(store: Store, name: str) -> Details:
     last = status(folder)
     rows = _rows(folder, last)
     optuna = study.storage.optuna or str(journal(folder))
-    return Details(_overview(study, last, rows), tuple(rows), last.plain, optuna)
+    return Details(_overview(study, last, rows), tuple(rows), optuna)
+
+
+def followed(look: Callable[[], Details], every_s: float = 1.0) -> Iterator[Details]:
+    """A study as it goes on, looked at every now and then, until it goes on no longer."""
+    while True:
+        found = look()
+        yield found
+        if not found.overview.under_way:
+            return
+        time.sleep(every_s)
 
 
 def _rows(folder: StudyFolder, last: Status) -> list[Row]:
-    """The search's trials, then those of the confirmation; nothing runs where no driver does."""
+    """All trials; nothing runs where no driver does, and what is no number is none."""
     rows = folder.table("trials", _COLUMNS).to_pylist()
     for row in rows:
         if row["state"] == "running" and not last.alive:
             row["state"] = "interrupted"
-    return sorted(rows, key=lambda row: (row["role"] != "search", row["trial"]))
+        row.update((key, None) for key in _NUMBERS if not _is_finite(row[key]))
+    return in_order(rows)
 
 
 def _overview(study: StudyConfig, last: Status, rows: Sequence[Row]) -> Overview:
@@ -107,40 +188,46 @@ def _overview(study: StudyConfig, last: Status, rows: Sequence[Row]) -> Overview
     search = Part(_ended(searched), study.trials)
     most = (study.confirm.configs + PRESETS) * len(study.confirm_pairs)
     confirmed = [row for row in rows if row["role"] == "confirm"]
-    found = _best(study, searched)
+    found, said = best_of(searched, study.objectives[0].direction), last.plain
+    eta_s = said.get("eta_s") if last.alive else None
     return Overview(
         study=study.name,
         question=study.question,
         state=last.state,
-        why=last.plain.get("halted") or last.plain.get("why"),
-        stage="search" if search.done < search.total else "confirm" if most else None,
+        why=said.get("halted") or said.get("why"),
+        stage=_stage(last) or ("search" if search.done < search.total else "confirm" if most else None),
         search=search,
-        confirm=Part(_ended(confirmed), last.plain.get("confirmations", most)),
+        confirm=Part(_ended(confirmed), said.get("confirmations", most)),
         counts=dict(Counter(row["state"] for row in rows)),
         metric=study.objectives[0].metric,
         best=found["objective"] if found else None,
         best_trial=found["trial"] if found else None,
         updated=max((row["updated"] for row in rows if row["updated"]), default=None),
+        elapsed_s=said.get("elapsed_s"),
+        eta_s=(eta_s[0], eta_s[1]) if eta_s else None,
+        steps_per_s=said.get("steps_per_s"),
+        problem=said.get("problem"),
+        spent=_spent(rows),
     )
+
+
+def _stage(last: Status) -> str | None:
+    """What a driver that lives says: of a grid fewer trials may be left than were counted on."""
+    said = last.plain.get("stage") if last.alive else None
+    return said if said in ("search", "confirm") else None
+
+
+def _spent(rows: Sequence[Row]) -> Spent:
+    wall_s, gpu_s, usd = (sum(row[key] or 0.0 for row in rows) for key in ("wall_s", "gpu_s", "cost_usd"))
+    return Spent(wall_s / 3600, gpu_s / 3600, usd)
 
 
 def _ended(rows: Sequence[Row]) -> int:
     return sum(row["state"] in ENDED for row in rows)
 
 
-def _best(study: StudyConfig, searched: Sequence[Row]) -> Row | None:
-    sign = 1 if study.objectives[0].direction == "minimize" else -1
-    measured = [
-        row
-        for row in searched
-        if row["state"] == "completed" and row["objective"] is not None and math.isfinite(row["objective"])
-    ]
-    return min(measured, key=lambda row: (sign * row["objective"], row["trial"]), default=None)
+def _is_finite(value: float | None) -> bool:
+    return value is not None and isfinite(value)
 
 
-def _plain(key: str, value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return json.loads(value) if key == "params" and value else value
+_OVERVIEW = TypeAdapter(Overview)

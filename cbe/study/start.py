@@ -26,7 +26,7 @@ def begin(study: StudyConfig, store: Store) -> StudyConfig:
     """Puts a new study into the store; refuses a name that is taken."""
     folder = store.study(study.name)
     if folder.exists():
-        raise _taken(study, folder)
+        raise taken(study, folder)
     folder.write(STUDY_FILE, _encoded(study))
     return study
 
@@ -72,7 +72,7 @@ def amend(folder: StudyFolder, *, file: Path | None = None, settings: Sequence[s
         what="study",
         hint="trials of both could not be compared: begin a study of another name",
     )
-    if _changes(stored, study):
+    if changes(stored, study):
         _replace(folder, study)
     return study
 
@@ -93,23 +93,35 @@ def _replace(folder: StudyFolder, study: StudyConfig) -> None:
     folder.write(STUDY_FILE, _encoded(study))
 
 
-def _taken(study: StudyConfig, folder: StudyFolder) -> InputError:
+def taken(study: StudyConfig, folder: StudyFolder) -> InputError:
+    """What there is to say to somebody whose study has the name of one that exists."""
+    exists = InputError(f"{folder.uri}: exists already; go on with `cbe resume {folder.name}`")
+    return differing(study, folder) or exists
+
+
+def differing(study: StudyConfig, folder: StudyFolder) -> ConfigError | None:
+    """What differs from the study of the same name that is stored; None where they are the same."""
     with _local_file(folder) as path:
-        found = _changes(read_config(StudyConfig, path), study)
+        found = changes(read_config(StudyConfig, path), study)
     if not found:
-        return InputError(f"{folder.uri}: exists already; go on with `cbe resume {folder.name}`")
+        return None
     other = "choose another name, as with --set name=…"
     resume = f"go on by this file with `cbe resume {folder.name} --file FILE`, or {other}"
     hint = resume if all(each.among(FREE_IN_A_STUDY) for each in found) else other
+    return told(folder.uri, found, hint)
+
+
+def told(where: str, found: Sequence[Difference], hint: str) -> ConfigError:
+    """The differences between a study that exists and another of its name, as faults."""
     return ConfigError(
         [
-            Fault(folder.uri, "exists already, and differs", hint),
+            Fault(where, "exists already, and differs", hint),
             *(Fault(each.key, f"stored is {each.before!r}, now it is {each.after!r}") for each in found),
         ]
     )
 
 
-def _changes(stored: StudyConfig, study: StudyConfig) -> list[Difference]:
+def changes(stored: StudyConfig, study: StudyConfig) -> list[Difference]:
     """All that differs but where the store is, which the folder itself says."""
     found = differences(stored.to_plain(), study.to_plain())
     return [each for each in found if each.key != "storage.store"]

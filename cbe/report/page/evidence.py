@@ -100,13 +100,19 @@ def point_of(row: Row) -> dict[str, Any]:
 
 def gather(folder: StudyFolder) -> Evidence:
     """Reads a study, whatever state it is in; refuses one without any trial."""
-    study, now = read_study(folder), datetime.now(UTC)
-    rows = folder.table("trials", _TRIALS).to_pylist()
-    if not rows:
+    found = gather_any(folder)
+    if not found.rows:
         raise InputError(
             f"{folder.name}: has no trials yet, so there is nothing to report; "
             f"start them with `cbe resume {folder.name}`"
         )
+    return found
+
+
+def gather_any(folder: StudyFolder) -> Evidence:
+    """Reads a study, also before its first trial."""
+    study, now = read_study(folder), datetime.now(UTC)
+    rows = folder.table("trials", _TRIALS).to_pylist()
     rows.sort(key=lambda row: (row["role"] != "search", row["trial"]))
     progress = _progress(folder, now)
     if progress.state != "running":  # nobody is left to go on with them
@@ -128,6 +134,8 @@ def gather(folder: StudyFolder) -> Evidence:
 def _answer(folder: StudyFolder, study: StudyConfig, rows: Sequence[Row]) -> tuple[Answer | None, str]:
     if grouped(rows, study):
         return best(folder, max(_RANKED, study.confirm.configs), study), ""
+    if not rows:
+        return None, "The first shows here as soon as it begins."
     said = "No trial has been trained to its end."
     failed = [row for row in rows if row["state"] == "failed"]
     if not failed:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from cbe.errors import InputError
@@ -47,42 +48,68 @@ def render(folder: StudyFolder, again: str | None = None) -> str:
 
 
 def to_html(evidence: Evidence, again: str) -> str:
-    style, script, library = _own("page.css"), _own("page.js"), plotly()
-    groups = {"answer": ANSWER, "search": SEARCH, "paper": PAPER}
-    found = {name: panels(evidence, makers) for name, makers in groups.items()}
-    keys, searched = tables.searched(evidence)
+    found = grouped(evidence)
+    style, scripts = _own("page.css"), [plotly(), _own("shared.js"), _own("page.js")]
+    return templates().get_template("page.html").render(
+        **content(evidence, found),
+        policy=_policy(style, scripts),
+        style=Markup(style),
+        scripts=[Markup(script) for script in scripts],
+        data=Markup(to_json([panel.to_plain() for panel in drawn(found)])),
+        banner=tables.banner(evidence),
+        again=again,
+        live=False,
+    )
+
+
+def templates() -> Environment:
+    """The page's template and its parts; whatever they are given is escaped."""
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FunctionLoader(_own),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters["together"] = _together
+    return environment
+
+
+def grouped(evidence: Evidence) -> dict[str, list[Panel]]:
+    """The panels by the part of the page that shows them."""
+    groups = {"answer": ANSWER, "search": SEARCH, "paper": PAPER}
+    return {name: panels(evidence, makers) for name, makers in groups.items()}
+
+
+def drawn(found: Mapping[str, Sequence[Panel]]) -> list[Panel]:
+    """The panels that have a figure."""
+    return [panel for group in found.values() for panel in group if panel.figure]
+
+
+def content(evidence: Evidence, found: Mapping[str, Sequence[Panel]]) -> dict[str, Any]:
+    """What the parts of the page say."""
     metric = evidence.objective.metric
     on_test = any(each.metric == "test_error" for each in evidence.study.objectives)
-    return environment.from_string(_own("page.html")).render(
-        study=evidence.study,
-        evidence=evidence,
-        policy=_policy(style, [library, script]),
-        style=Markup(style),
-        library=Markup(library),
-        script=Markup(script),
-        data=Markup(to_json(_data(found))),
-        panels=found,
-        banner=tables.banner(evidence),
-        ranking=tables.ranking(evidence),
-        difference_note=tables.difference_note(evidence),
-        configs=keys,
-        searched=searched,
-        facts=tables.facts(evidence),
-        trials=tables.trials(evidence),
-        spent=tables.spent(evidence),
-        provenance=tables.provenance(evidence),
-        so_far=tables.searched_best(evidence),
-        metric=axis_title(metric),
-        unit="points" if METRICS[metric].unit == "%" else "",
-        test_note="Used for selection, so that it says little about new images"
+    keys, searched = tables.searched(evidence)
+    return {
+        "study": evidence.study,
+        "evidence": evidence,
+        "panels": found,
+        "ranking": tables.ranking(evidence),
+        "difference_note": tables.difference_note(evidence),
+        "configs": keys,
+        "searched": searched,
+        "facts": tables.facts(evidence),
+        "trials": tables.trials(evidence),
+        "spent": tables.spent(evidence),
+        "provenance": tables.provenance(evidence),
+        "so_far": tables.searched_best(evidence),
+        "metric": axis_title(metric),
+        "unit": "points" if METRICS[metric].unit == "%" else "",
+        "test_note": "Used for selection, so that it says little about new images"
         if on_test
         else "Not used for selection",
-        again=again,
-    )
+    }
 
 
 def to_json(plain: Any) -> str:
@@ -105,10 +132,6 @@ def plotly() -> str:
 
 def _own(name: str) -> str:
     return (files(_HERE) / name).read_text("utf-8")
-
-
-def _data(found: dict[str, list[Panel]]) -> list[dict[str, Any]]:
-    return [panel.to_plain() for group in found.values() for panel in group if panel.figure]
 
 
 def _policy(style: str, scripts: list[str]) -> str:

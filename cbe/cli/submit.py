@@ -1,0 +1,103 @@
+"""`cbe submit` and `cbe logs`: studies that are handed to a service or a cluster."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+import yaml
+
+from cbe.cli import remote
+from cbe.cli.run import HALTED, Settings
+from cbe.cli.studies import Name
+from cbe.errors import InputError
+from cbe.spec import StudyConfig, read_config
+from cbe.words import clean
+
+if TYPE_CHECKING:
+    from cbe.service.verbs import Remote
+
+BROKEN = 1
+_CODES = {"finished": 0, "halted": HALTED}
+
+
+def submit(
+    file: Annotated[Path, typer.Argument(help="A study file (YAML)")],
+    settings: Settings = None,
+    address: remote.Address = None,
+    priority: Annotated[int, typer.Option(help="Higher ones start first; 0 is usual")] = 0,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it until it ends, then its answer")] = False,
+    store: Annotated[
+        str | None,
+        typer.Option(envvar="CBE_STORE", help="Where a Ray cluster without a service puts the results"),
+    ] = None,
+    code: Annotated[
+        Path | None, typer.Option(help="A folder with `cbe` for a Ray cluster that has none, or another")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="How it stands, or with --watch its answer, for a program")
+    ] = False,
+) -> None:
+    """Hand a study to a service or a Ray cluster, which run it whether you stay or not."""
+    from cbe.cli.talk import say
+
+    study = read_config(StudyConfig, file, settings or ())
+    changed = yaml.safe_dump(study.to_plain(), sort_keys=False, allow_unicode=True) if settings else None
+    place = _required(address, "submit", f"`cbe run {file}` runs it here")
+    found = remote.at(place)
+    standing = found.submit(
+        changed or file.read_text("utf-8"), priority, store=_meant_for(found, store), code=code
+    )
+    again = partial(remote.again, name=study.name, address=place)
+    if watch:
+        raise typer.Exit(_watched(found, study.name, again, as_json))
+    if as_json:
+        print(json.dumps(standing.to_plain(), indent=2))
+    else:
+        say(f"{remote.told(standing)}\nWatch it with: {again('show')} --watch")
+
+
+def logs(
+    name: Name,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the study ends")] = False,
+    address: remote.Address = None,
+) -> None:
+    """Print what a study that runs elsewhere has printed there."""
+    here = f"what runs here prints where it was started; watch it with `cbe show {name} --watch`"
+    found = remote.at(_required(address, "logs", here))
+    try:
+        for line in found.logs(name, follow=follow):
+            indent = line[: len(line) - len(line.lstrip(" "))]
+            print(indent + clean(line), flush=follow)
+    except KeyboardInterrupt:
+        raise typer.Exit(remote.INTERRUPTED) from None
+
+
+def _required(address: str | None, verb: str, otherwise: str) -> str:
+    place = remote.address_of(address)
+    if place is None:
+        raise InputError(f"{verb}: of whom? give --address http(s)://…, or set CBE_ADDRESS; {otherwise}")
+    return place
+
+
+def _meant_for(found: Remote, store: str | None) -> str | None:
+    """A store that is only in the environment is not said to a service, which has its own."""
+    from cbe.service.client import Client
+
+    return store if remote.is_named(store) or not isinstance(found, Client) else None
+
+
+def _watched(found: Remote, name: str, again: remote.Again, as_json: bool) -> int:
+    """Shows a study to its end, and then its answer; gives the exit code."""
+    from cbe.cli.best import print_answer
+    from cbe.service.client import Client
+
+    last = remote.watch(remote.news(found, name), name, again)
+    if isinstance(found, Client):
+        with suppress(InputError):  # it may have ended too early for an answer
+            print_answer(found.best(name), again("best"), as_json=as_json)
+    return _CODES.get(last.overview.state, BROKEN)

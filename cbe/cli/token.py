@@ -1,0 +1,102 @@
+"""`cbe token`: who may use the service of a store."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from cbe.cli import stores
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from cbe.service.tokens import Token
+
+app = typer.Typer(
+    help="Make, list and revoke the tokens of a store's service.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_BY = "cli"  # who did it, in the audit
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(help="Who gets it: letters, digits and . _ - @")],
+    role: Annotated[
+        Literal["read", "submit", "admin"],
+        typer.Option(help="read sees all; submit also submits, and steers its own studies; admin everything"),
+    ],
+    days: Annotated[int | None, typer.Option(help="Left out: it does not expire")] = None,
+    store: stores.Option = None,
+    as_json: Annotated[bool, typer.Option("--json", help="An object for a program")] = False,
+) -> None:
+    """Make a token and print it, this once."""
+    from cbe.cli.talk import say
+    from cbe.service.tokens import Role, Tokens
+
+    place = stores.opened(store)
+    text, token = Tokens(place).create(name, Role(role), days, by=_BY)
+    print(json.dumps({"token": text, **token.to_plain()}, indent=2) if as_json else text)
+    until = f"until {_time(token.expires)}" if token.expires else "until it is revoked"
+    say(
+        f"{token.name} has the role {token.role} in the service of {place.uri} {until}.\n"
+        "This token is shown once: hand it on where nobody else reads. cbe takes it as CBE_TOKEN or --token."
+    )
+
+
+@app.command("list")
+def list_(
+    store: stores.Option = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A list for a program")] = False,
+) -> None:
+    """List the tokens that were made; their secrets are not known."""
+    from cbe.service.tokens import Tokens
+
+    place = stores.existing(store)
+    found = Tokens(place).list()
+    if as_json:
+        print(json.dumps([{**token.to_plain(), "state": token.state()} for token in found], indent=2))
+        return
+    from cbe.cli.console import out
+    from cbe.cli.talk import say
+
+    if found:
+        out.print(_table(found))
+    else:
+        say(f"{place.uri}: has no tokens; make one with `cbe token create NAME --role read`")
+
+
+@app.command()
+def revoke(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="As `cbe token list` tells it")],
+    store: stores.Option = None,
+) -> None:
+    """Revoke a token, for good."""
+    from cbe.cli.talk import say
+    from cbe.service.tokens import CACHE_S, Tokens
+
+    token = Tokens(stores.existing(store)).revoke(id_, by=_BY)
+    say(
+        f"{token.id} of {token.name} is revoked: it changes nothing from now on, and reads for {CACHE_S:g} s."
+    )
+
+
+def _table(found: Sequence[Token]) -> Table:
+    from cbe.cli.studies import plain_table
+
+    table = plain_table(("id", "name", "role", "state"), ("created", "expires"))
+    for token in found:
+        times = (_time(token.created), _time(token.expires) if token.expires else "never")
+        table.add_row(token.id, token.name, token.role, token.state(), *times)
+    return table
+
+
+def _time(time: datetime) -> str:
+    return time.astimezone().strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,82 @@
+"""`cbe show STUDY/TRIAL`: one trial."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from cbe.cli import remote, stores
+from cbe.words import NOT_SELECTED, clean, duration, figure, point
+
+if TYPE_CHECKING:
+    from cbe.service.trials import Trial
+
+_FIGURES = (
+    *("loss", "validation_error", "validation_loss", "test_error", "pseudo_accuracy", "sampling_rate"),
+    *("head_disagreement", "steps_per_s"),
+)
+
+
+def show(name: str, address: str | None, store: str | None, *, as_json: bool, as_yaml: bool) -> None:
+    """Prints one trial, of a store or of a service."""
+    from cbe.service.trials import trial
+
+    study, _, of_it = name.partition("/")
+    if address:
+        found = remote.service_at(address, "show STUDY/TRIAL").trial(study, of_it)
+        again = partial(remote.again, name=name, address=address)
+    else:
+        place = stores.existing(store)
+        found = trial(place, study, of_it)
+        again = partial(stores.again, folder=place.study(study), of=name)
+    if as_json:
+        print(json.dumps(found.to_plain(), indent=2))
+    elif as_yaml:
+        print(found.to_yaml(), end="")
+    else:
+        _print(found, again)
+
+
+def _print(found: Trial, again: remote.Again) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from cbe.cli.console import out
+    from cbe.cli.talk import say
+
+    state = found.row["state"]
+    out.print(Text(f"{found.name}: {state}", "bold"))
+    grid = Table.grid(padding=(0, 2))
+    for label, text in _lines(found):
+        grid.add_row(label, Text(clean(text)))
+    out.print(grid)
+    if found.curve and found.curve[-1]["test_error"] is not None:
+        say(NOT_SELECTED, "dim", out)
+    if found.config is not None:
+        file = f"{found.row['trial']}.yaml"
+        again_to = f"\nTrain it again: {again('show')} --yaml > {file} && cbe train {file}"
+        out.print(Text(again_to, "dim"), soft_wrap=True)
+
+
+def _lines(found: Trial) -> Iterator[tuple[str, str]]:
+    row = found.row
+    yield "role", f"{row['role']}, {row['preset']}" if row["preset"] else str(row["role"])
+    yield "config", f"{row['config_id'] or 'none'}, seed {row['seed']}, label split {row['split_seed']}"
+    values = json.loads(row["params"] or "{}")
+    if values:
+        yield "values", point(values)
+    if row["steps"]:
+        yield "step", f"{row['step'] or 0:,} of {row['steps']:,}, {duration(row['wall_s'])}"
+    if row["node"]:
+        yield (
+            "ran on",
+            f"{row['device']} of {row['node']}" + (f", {n} retries" if (n := row["retries"]) else ""),
+        )
+    last = found.curve[-1] if found.curve else {}
+    for name in _FIGURES:
+        if last.get(name) is not None:
+            yield name.replace("_", " ") + "*" * (name == "test_error"), figure(name, last[name])
+    if row["error_class"]:
+        yield "error", f"{row['error_class']}: {row['error_text']}"

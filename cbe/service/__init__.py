@@ -1,0 +1,1 @@
+"""The service: studies submitted, kept running and shown over HTTP."""

@@ -1,0 +1,125 @@
+"""The service as a web application: routes, refusals as JSON, and what every answer carries."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from cbe import __version__
+from cbe.errors import CbeError, ConfigError, InputError
+from cbe.service import metrics
+from cbe.service.guard import Guard
+from cbe.service.jobs import RayAway
+from cbe.service.refusals import Conflict, Forbidden, NotFound, Taken, TooMany, Unauthorised
+from cbe.service.routes import answers, pages, studies, system, trials
+from cbe.service.service import Service
+from cbe.service.shapes import Problem
+from cbe.service.work import plain_fault
+
+log = logging.getLogger("cbe.service")
+
+_STATUS: tuple[tuple[type[CbeError], int], ...] = (
+    (Unauthorised, 401),
+    (Forbidden, 403),
+    (NotFound, 404),
+    (Conflict, 409),
+    (Taken, 409),
+    (TooMany, 429),
+    (RayAway, 503),
+    (InputError, 422),
+    (CbeError, 503),
+)
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    code: {"model": Problem, "description": text}
+    for code, text in {
+        400: "Not a request that can be read",
+        401: "No token, or one that is not valid",
+        403: "The role does not reach so far",
+        404: "No such study or trial",
+        409: "The study is not in a state for this",
+        413: "Too large",
+        422: "Bad input; the faults say where",
+        429: "Too many wrong tokens, or too many listeners",
+        503: "Ray or the store does not answer",
+    }.items()
+}
+
+
+def create_app(service: Service, *, loopback: bool = True, tls: bool = False) -> FastAPI:
+    """The application; `loopback` says that it is reached from this machine alone."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service.keeper.start()
+        await service.board.start()
+        yield
+        await service.board.stop()
+        service.close()
+
+    app = FastAPI(
+        title="CBE Studies",
+        version=__version__,
+        summary="Hyperparameter studies for semi-supervised image classification",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        responses=_REFUSALS,
+    )
+    app.state.service, app.state.loopback = service, loopback
+    app.state.figures = metrics.Figures(service.board, service.keeper)
+    for routes in (system, studies, trials, answers, pages):
+        app.include_router(routes.router)
+    app.add_middleware(Guard, tls=tls)
+    app.add_exception_handler(CbeError, _refused)
+    app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_exception_handler(HTTPException, _plain)
+    app.add_exception_handler(Exception, _broken)
+    return app
+
+
+def problem(
+    code: int, message: str, faults: list[dict[str, Any]] | None = None, headers: dict[str, str] | None = None
+) -> Response:
+    """A refusal in the form that all of them have."""
+    return JSONResponse({"message": message, "faults": faults or []}, code, headers)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    code = next(code for kind, code in _STATUS if isinstance(error, kind))
+    headers = {}
+    if isinstance(error, Unauthorised):
+        headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, TooMany):
+        headers["Retry-After"] = str(max(1, round(error.retry_after_s)))
+    if code == 503:
+        log.warning("%s: %s", request.url.path, str(error).replace("\n", " "))
+    faults = [plain_fault(fault) for fault in error.faults] if isinstance(error, ConfigError) else []
+    return problem(code, str(error), faults, headers)
+
+
+async def _malformed(request: Request, error: Exception) -> Response:
+    """What does not fit the OpenAPI description, in our words."""
+    assert isinstance(error, RequestValidationError)
+    faults = []
+    for each in error.errors():
+        key = ".".join(str(part) for part in each["loc"])
+        faults.append({"where": key, "line": None, "key": key, "problem": each["msg"], "hint": ""})
+    message = "; ".join(f"{fault['where']}: {fault['problem']}" for fault in faults)
+    return problem(422, message, faults)
+
+
+async def _plain(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return problem(error.status_code, str(error.detail), headers=dict(error.headers or {}))
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    log.error("%s %s", request.method, request.url.path, exc_info=error)
+    return problem(500, "the service has a fault; its log says more")

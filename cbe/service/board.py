@@ -1,0 +1,242 @@
+"""How all studies stand, read from the store once for all who ask, and told to those who listen."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from cbe.errors import CbeError, InputError
+from cbe.service.standing import Standing
+from cbe.store.folder import Store, StudyFolder
+from cbe.study.control import status
+from cbe.study.overview import Details, details, overview
+
+LOOK_S = 1.0
+REMOTE_S = 15.0  # between looks at a study at rest in a bucket
+QUIET_S = 15.0  # after which a listener is told that the line still stands
+ACTIVE = ("queued", "starting", "running", "stopping")
+ENDED = ("completed", "stopped", "failed", "infeasible")
+
+Plain = dict[str, Any]
+Stand = Callable[[Details], Standing]
+
+log = logging.getLogger("cbe.service")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A study at one moment, in the form in which it is sent."""
+
+    standing: Standing
+    rows: Mapping[str, Plain]  # trials by name
+    optuna: str
+    version: int
+    changed: tuple[str, ...]  # trials that differ from the snapshot before, whose version is `since`
+    since: int
+    told: Plain
+
+    @property
+    def name(self) -> str:
+        return self.standing.overview.study
+
+    @property
+    def state(self) -> str:
+        return self.standing.overview.state
+
+    @cached_property
+    def line(self) -> bytes:
+        """The study in a list."""
+        return encode(self.told)
+
+    @cached_property
+    def whole(self) -> bytes:
+        return encode({**self.told, "optuna": self.optuna, "trials": list(self.rows.values())})
+
+    @cached_property
+    def events(self) -> bytes:
+        """All of it, for a listener who knows nothing yet."""
+        return event("study", self.line) + event("trials", encode({"trials": list(self.rows.values())}))
+
+    @cached_property
+    def news(self) -> bytes:
+        """What is new to a listener who has the snapshot before."""
+        rows = [self.rows[name] for name in self.changed]
+        return event("study", self.line) + (event("trials", encode({"trials": rows})) if rows else b"")
+
+    @cached_property
+    def ended(self) -> tuple[tuple[str, str], ...]:
+        """The trials that have ended: an answer changes with these alone."""
+        return tuple((name, row["state"]) for name, row in self.rows.items() if row["state"] in ENDED)
+
+
+@dataclass
+class _Seen:
+    stamp: object
+    looked: float
+    found: Details
+    snapshot: Snapshot
+
+
+@dataclass
+class Board:
+    """Looks at the store every second; readers are given what was seen last."""
+
+    store: Store
+    stand: Stand  # how the service sees a study that the store shows so
+    _seen: dict[str, _Seen] = field(default_factory=dict)
+    _version: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _turn: asyncio.Event = field(default_factory=asyncio.Event)
+    _task: asyncio.Task[None] | None = None
+    listeners: int = 0
+    closed: bool = False
+    problem: str | None = None  # why the store could not be read
+
+    def all(self) -> list[Snapshot]:
+        """Every study, by name."""
+        return [seen.snapshot for _, seen in sorted(self._seen.copy().items())]
+
+    def get(self, name: str) -> Snapshot | None:
+        seen = self._seen.get(name)
+        return seen.snapshot if seen else None
+
+    async def start(self) -> None:
+        await self.look()
+        self._task = asyncio.create_task(self._work())
+
+    async def stop(self) -> None:
+        """Lets all listeners go."""
+        self.closed = True
+        self._announce()
+        if self._task:
+            self._task.cancel()
+
+    async def look(self) -> None:
+        """Now, and not only at the next second."""
+        if await asyncio.to_thread(self._look):
+            self._announce()
+
+    async def _work(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self.look()
+                self.problem = None
+            except CbeError as error:
+                self.problem = str(error)
+            except Exception:
+                log.exception("the store could not be looked at")
+
+    def _announce(self) -> None:
+        """Wakes all who listen; the next news will be another event."""
+        turn, self._turn = self._turn, asyncio.Event()
+        turn.set()
+
+    def _look(self) -> bool:
+        with self._lock:
+            names = self.store.names()
+            gone = self._seen.keys() - set(names)
+            for name in gone:
+                del self._seen[name]
+            return any([self._look_at_one(name) for name in names]) or bool(gone)
+
+    def _look_at_one(self, name: str) -> bool:
+        try:
+            return self._look_at(name)
+        except InputError:  # deleted since it was listed
+            return self._seen.pop(name, None) is not None
+
+    def _look_at(self, name: str) -> bool:
+        """Whether a study has changed since it was last looked at."""
+        seen, folder, now = self._seen.get(name), self.store.study(name), time.monotonic()
+        resting = seen is not None and seen.snapshot.state not in ACTIVE
+        if seen and resting and not self.store.location.local and now - seen.looked < REMOTE_S:
+            return False
+        stamp = self._stamp(folder, resting)
+        found = seen.found if seen and seen.stamp == stamp else self._read(name)
+        if seen and found is seen.found and self.stand(found) == seen.snapshot.standing:
+            seen.looked = now
+            return False
+        snapshot = self._snapshot(found, seen.snapshot if seen else None)
+        self._seen[name] = _Seen(stamp, now, found, snapshot)
+        return seen is None or snapshot is not seen.snapshot
+
+    def _read(self, name: str) -> Details:
+        try:
+            return details(self.store, name)
+        except InputError:  # its file is no study
+            return Details(overview(self.store, name), (), "")
+
+    def _stamp(self, folder: StudyFolder, resting: bool) -> object:
+        return folder.stamp() if resting else (folder.stamp(), status(folder).state)
+
+    def _snapshot(self, found: Details, before: Snapshot | None) -> Snapshot:
+        standing, plain = self.stand(found), found.to_plain()
+        rows = {row["trial"]: row for row in plain["trials"]}
+        told = standing.to_plain()
+        old = before.rows if before else {}
+        changed = tuple(name for name, row in rows.items() if old.get(name) != row)
+        if before and not changed and before.told == told:
+            return before
+        self._version += 1
+        since = before.version if before else 0
+        return Snapshot(standing, rows, found.optuna, self._version, changed, since, told)
+
+    async def listen(self) -> AsyncIterator[bytes]:
+        """The news of all studies, as server-sent events: all of them first."""
+        sent: dict[str, int] = {}
+        async for _ in self._turns():
+            now = {each.name: each for each in self.all()}
+            news = [each.line for name, each in now.items() if sent.get(name) != each.version]
+            gone = sorted(sent.keys() - now.keys())
+            if news or gone or not sent:
+                parts = b",".join(news)
+                yield event("studies", b'{"studies":[' + parts + b'],"gone":' + encode(gone) + b"}")
+            else:
+                yield b": still here\n\n"
+            sent = {name: each.version for name, each in now.items()}
+
+    async def listen_to(self, name: str) -> AsyncIterator[bytes]:
+        """The news of one study, as server-sent events, until it is deleted."""
+        version, told = 0, time.monotonic()
+        async for _ in self._turns():
+            now = self.get(name)
+            if now is None:
+                yield event("gone", b"{}")
+                return
+            if now.version != version:
+                yield now.news if version and now.since == version else now.events
+                version, told = now.version, time.monotonic()
+            elif time.monotonic() - told >= QUIET_S:
+                yield b": still here\n\n"
+                told = time.monotonic()
+
+    async def _turns(self) -> AsyncIterator[None]:
+        """At once, and then whenever there is news, or there has been none for a while."""
+        self.listeners += 1
+        try:
+            while not self.closed:
+                turn = self._turn
+                yield
+                try:
+                    await asyncio.wait_for(turn.wait(), QUIET_S)
+                except TimeoutError:
+                    continue
+        finally:
+            self.listeners -= 1
+
+
+def encode(plain: Any) -> bytes:
+    return json.dumps(plain, allow_nan=False, separators=(",", ":"), default=str).encode()
+
+
+def event(kind: str, data: bytes) -> bytes:
+    """One server-sent event; JSON has no line breaks."""
+    return b"event: " + kind.encode() + b"\ndata: " + data + b"\n\n"

@@ -1,0 +1,97 @@
+"""Around every request: how large it may be, where it may come from, and what every answer carries."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from fastapi import Request
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cbe.service.access import refuse_foreign
+from cbe.service.refusals import Forbidden
+
+MOST_BYTES = 1_000_000  # of a request's body
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class _TooLarge(Exception):
+    pass
+
+
+class Guard:
+    """Wraps the whole application."""
+
+    def __init__(self, app: ASGIApp, tls: bool = False) -> None:
+        self._app = app
+        self._headers = _HEADERS | ({"Strict-Transport-Security": "max-age=31536000"} if tls else {})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun, answered = time.perf_counter(), 0
+
+        async def sending(message: Message) -> None:
+            nonlocal answered
+            if message["type"] == "http.response.start":
+                answered = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in self._headers.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        try:
+            await self._guarded(scope, receive, sending)
+        except _TooLarge:
+            if not answered:
+                await _refuse(sending, 413, f"the body is larger than {MOST_BYTES:,} bytes; send less")
+        finally:
+            figures = scope["app"].state.figures if "app" in scope else None
+            if figures is not None:
+                figures.saw(scope, answered, time.perf_counter() - begun)
+
+    async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        try:
+            refuse_foreign(request)
+        except Forbidden as error:
+            await _refuse(send, 403, str(error))
+            return
+        length = request.headers.get("content-length", "0")
+        if not length.isdigit() or int(length) > MOST_BYTES:
+            raise _TooLarge
+        read = 0
+
+        async def receiving() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > MOST_BYTES:
+                raise _TooLarge
+            return message
+
+        await self._app(scope, receiving, send)
+
+
+async def _refuse(send: Send, code: int, message: str) -> None:
+    content = json.dumps({"message": message, "faults": []}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+    headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": code, "headers": headers})
+    await send({"type": "http.response.body", "body": content})

@@ -1,0 +1,125 @@
+"""A Ray cluster of the service's own, on this machine, where it was given no other.
+
+It lives in a process session of its own: a service that is killed leaves it and its studies running, and the
+next service of the same store finds it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from cbe.errors import RunError
+from cbe.study.control import born
+
+START_S = 60.0
+
+
+@dataclass(frozen=True)
+class Head:
+    address: str  # of its dashboard
+    pid: int
+    born: int | None
+
+    @property
+    def alive(self) -> bool:
+        return self.born is not None and born(self.pid) == self.born
+
+    def end(self) -> None:
+        """Ends all of its processes, and those that it has started."""
+        for pid in _session(self.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def started(store: str, cpus: int | None = None) -> Head:
+    """The head that serves a store on this machine: the one that runs, or a new one.
+
+    Its token is put into the environment of this process, for the requests that go to it.
+    """
+    place = _private(store)
+    token = place / "ray.token"
+    if not token.exists():
+        token.touch(mode=0o600)
+        token.write_text(secrets.token_hex(32))
+    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(token))
+    told = place / "head.json"
+    with suppress(OSError, ValueError, TypeError):
+        found = Head(**json.loads(told.read_text()))
+        if found.alive:
+            return found
+    found = _start(place, cpus)
+    told.write_text(json.dumps({"address": found.address, "pid": found.pid, "born": found.born}))
+    return found
+
+
+def _start(place: Path, cpus: int | None) -> Head:
+    port, client, dashboard = _free_port(), _free_port(), _free_port()
+    command = [
+        *(str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--disable-usage-stats"),
+        *("--node-ip-address=127.0.0.1", f"--port={port}", f"--ray-client-server-port={client}"),
+        *("--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}"),
+        *([f"--num-cpus={cpus}"] if cpus else []),
+    ]
+    log = place / "head.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    head = Head(f"http://127.0.0.1:{dashboard}", process.pid, born(process.pid))
+    deadline = time.monotonic() + START_S
+    while not _answers(head.address):
+        if process.poll() is not None or time.monotonic() > deadline:
+            head.end()
+            raise RunError(f"Ray could not be started on this machine; {log} says why")
+        time.sleep(0.1)
+    return head
+
+
+def _answers(address: str) -> bool:
+    try:
+        return httpx.get(f"{address}/api/version", timeout=2).status_code in (200, 401)
+    except httpx.HTTPError:
+        return False
+
+
+def _private(store: str) -> Path:
+    """A folder of this user's alone, the same for the same store."""
+    digest = hashlib.sha256(store.encode()).hexdigest()[:12]
+    place = Path(tempfile.gettempdir()) / f"cbe-{os.getuid()}-{digest}"
+    place.mkdir(mode=0o700, exist_ok=True)
+    about = place.stat()
+    if place.is_symlink() or about.st_uid != os.getuid() or about.st_mode & 0o077:
+        raise RunError(f"{place}: belongs to somebody else or can be read by others; remove it")
+    return place
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _session(leader: int) -> list[int]:
+    """The processes of a session, those that have left its group included, its leader last."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError, IndexError):
+            state = (entry / "stat").read_text().rpartition(")")[2].split()
+            if entry.name.isdigit() and int(state[3]) == leader:
+                found.append(int(entry.name))
+    return sorted(found, key=lambda pid: pid == leader)

@@ -1,0 +1,213 @@
+"""Ray Jobs: one job a study, whose submission id is the study's name.
+
+The cluster's own token is Ray's matter: it is found where Ray looks for it (RAY_AUTH_TOKEN,
+RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token) and is sent to the cluster alone.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ray.exceptions import AuthenticationError
+from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
+
+from cbe.errors import InputError, RunError
+
+HERE = "@here@"  # in a command: the folder of the files that were sent along
+OURS = "cbe_study"  # metadata by which jobs that drive a study are known
+ACTIVE = (JobStatus.PENDING, JobStatus.RUNNING)
+
+
+class RayAway(RunError):
+    """Nobody answers at the address, or Ray is too busy to."""
+
+    retry = True
+
+
+@dataclass(frozen=True)
+class Job:
+    """A study's driver as Ray knows it."""
+
+    study: str
+    status: str  # pending, running, succeeded, stopped, failed
+    message: str
+    exit_code: int | None  # None while it runs, and where it was lost with its node
+    started: datetime | None
+    ended: datetime | None
+    about: Mapping[str, str] = field(default_factory=dict)  # the metadata it was submitted with
+
+    @property
+    def active(self) -> bool:
+        return self.status in ("pending", "running")
+
+    @property
+    def lost(self) -> bool:
+        """Ended without anybody having seen how: its node is gone."""
+        return self.status == "failed" and self.exit_code is None
+
+
+class Jobs:
+    """The drivers of studies on the cluster whose dashboard is at an address."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    @cached_property
+    def _client(self) -> JobSubmissionClient:
+        return JobSubmissionClient(self.address)
+
+    def submit(
+        self,
+        study: str,
+        command: Sequence[str],
+        about: Mapping[str, str],
+        *,
+        folder: Path | None = None,
+        files: Path | None = None,
+        code: Path | None = None,
+    ) -> None:
+        """Starts a study's driver; what is left of an earlier one of the same study is forgotten.
+
+        It works in `folder`, which must be on the head's machine, or else where the copy of `files` is, whose
+        place is `HERE` in the command. `code` is a Python package that takes the place of the cluster's own.
+        """
+        environment: dict[str, Any] = {}
+        if files is not None:
+            environment["working_dir"] = str(files)
+        if code is not None:
+            environment["py_modules"] = [str(code)]
+        entry = "exec " + shlex.join(command).replace(HERE, '"$here"')
+        if folder is not None:
+            entry = f"cd {shlex.quote(str(folder))} && {entry}"
+        entry = f'here="$PWD"; {entry}' if files is not None else entry
+        with self._told():
+            last = self._find(study)
+            if last is not None and not last.active:
+                self._client.delete_job(study)
+            self._client.submit_job(
+                entrypoint=entry,
+                submission_id=study,
+                metadata={OURS: study, **about},
+                runtime_env=environment,
+            )
+
+    def find(self, study: str) -> Job | None:
+        """A study's driver; None where Ray knows of none."""
+        with self._told():
+            return self._find(study)
+
+    def _find(self, study: str) -> Job | None:
+        try:
+            found = _job(self._client.get_job_info(study))
+        except RuntimeError as error:
+            if "404" in str(error).partition("\n")[0]:
+                return None
+            raise
+        return found if OURS in found.about else None
+
+    def all(self) -> dict[str, Job]:
+        """The drivers that Ray knows of, by study."""
+        with self._told():
+            found = [_job(each) for each in self._client.list_jobs() if OURS in (each.metadata or {})]
+        return {each.study: each for each in found}
+
+    def stop(self, study: str) -> None:
+        """Ends a driver: a signal to stop in order, and after some seconds the end."""
+        with self._told():
+            self._client.stop_job(study)
+
+    def delete(self, study: str) -> None:
+        """Forgets a driver that has ended."""
+        with self._told():
+            if self._find(study) is not None:
+                self._client.delete_job(study)
+
+    def logs(self, study: str) -> str:
+        """What a driver has printed so far."""
+        with self._told():
+            return str(self._client.get_job_logs(study))
+
+    async def follow(self, study: str) -> AsyncIterator[str]:
+        """What a driver has printed and prints, until it ends."""
+        with self._told():
+            async for part in self._client.tail_job_logs(study):
+                yield part
+
+    def resources(self) -> dict[str, Any]:
+        """The cluster's nodes, and what is used of what they have together."""
+        with self._told():
+            nodes = self._get("/api/v0/nodes")["data"]["result"]["result"]
+            usage = self._get("/api/cluster_status")["data"]["clusterStatus"]["loadMetricsReport"]["usage"]
+        return {
+            "nodes": [_node(each) for each in nodes],
+            "used": {name: used for name, (used, _) in usage.items() if name in _KINDS},
+            "total": {name: total for name, (_, total) in usage.items() if name in _KINDS},
+        }
+
+    def _get(self, path: str) -> Any:
+        answer = self._client._do_request("GET", path)
+        if answer.status_code != 200:
+            raise RuntimeError(f"{path}: HTTP {answer.status_code}")
+        return answer.json()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Ray's complaints as ours."""
+        try:
+            yield
+        except AuthenticationError:
+            raise InputError(
+                f"{self.address}: the cluster wants its token; set RAY_AUTH_MODE=token and "
+                "RAY_AUTH_TOKEN_PATH (or RAY_AUTH_TOKEN) to the one that it was started with"
+            ) from None
+        except (ConnectionError, OSError) as error:
+            raise RayAway(
+                f"no Ray at {self.address} ({_first_line(error)}); start one with `ray start --head`, "
+                "or give the address of its dashboard"
+            ) from None
+        except (RuntimeError, KeyError, TypeError, ValueError) as error:
+            raise RayAway(f"Ray at {self.address}: {_first_line(error)}; try again") from None
+
+
+_KINDS = ("CPU", "GPU", "memory", "object_store_memory")
+
+
+def _job(details: JobDetails) -> Job:
+    about = dict(details.metadata or {})
+    return Job(
+        study=about.get(OURS, details.submission_id or ""),
+        status=str(details.status.value).lower(),
+        message=details.message or "",
+        exit_code=details.driver_exit_code,
+        started=_time(details.start_time),
+        ended=_time(details.end_time),
+        about=about,
+    )
+
+
+def _node(plain: Mapping[str, Any]) -> dict[str, Any]:
+    total = plain.get("resources_total") or {}
+    return {
+        "id": plain["node_id"],
+        "ip": plain["node_ip"],
+        "head": bool(plain.get("is_head_node")),
+        "state": str(plain["state"]).lower(),
+        "cpu": total.get("CPU", 0.0),
+        "gpu": total.get("GPU", 0.0),
+        "memory_gib": round(total.get("memory", 0.0) / 2**30, 1),
+    }
+
+
+def _time(millis: int | None) -> datetime | None:
+    return datetime.fromtimestamp(millis / 1000, UTC) if millis else None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,44 @@
+"""Who answers at an address: a CBE service, or the dashboard of a Ray cluster alone."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import httpx
+
+from cbe.errors import InputError
+from cbe.service.client import checked, connect
+from cbe.service.loopback import is_loopback
+from cbe.service.verbs import Remote
+
+ASK_S = 10.0
+
+
+def at(address: str) -> Remote:
+    """Whoever runs studies there."""
+    if not address.startswith(("http://", "https://")):
+        raise InputError(
+            f"--address {address}: wanted http(s)://…, of a CBE service or of a Ray cluster's dashboard "
+            "(usually on port 8265)"
+        )
+    place = checked(address)
+    here = is_loopback(urlsplit(place).hostname or "")
+    try:
+        answer = httpx.get(f"{place}/healthz", timeout=ASK_S, trust_env=not here)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise InputError(
+            f"{place}: nobody answers there ({error}); check the address, or start a service with `cbe serve`"
+        ) from None
+    if _is_service(answer):
+        return connect(place)
+    from cbe.service.direct import Direct  # loads Ray
+
+    return Direct(place)
+
+
+def _is_service(answer: httpx.Response) -> bool:
+    try:
+        told = answer.json()
+    except ValueError:
+        return False
+    return isinstance(told, dict) and told.get("service") == "cbe-studies"

@@ -1,0 +1,137 @@
+"""Answers: the best configs, SQL, reports, and what a study will take before it is submitted."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import HTMLResponse, Response
+
+from cbe.report.best import Answer, best
+from cbe.service import apart, work
+from cbe.service.access import Ours, Reader, Submitter
+from cbe.service.board import encode
+from cbe.service.routes.bodies import STUDY_FILE, StudyText
+from cbe.service.routes.names import Condition, Many, Study
+from cbe.service.service import CHECK_S, Service
+from cbe.service.shapes import Checked, Page, PlanShape, Query, Table, Tasks
+from cbe.words import finite
+
+SQL_S = 20.0
+REPORT_S = 60.0
+PLAN_S = 120.0
+MOST_ROWS = 10_000
+
+router = APIRouter(prefix="/api", tags=["answers"])
+
+
+@router.get("/studies/{name}/best", responses={200: {"model": Answer}})
+async def best_of(service: Ours, who: Reader, name: Study, k: Many = 1, where: Condition = None) -> Response:
+    """The k best configs of a study, and how sure that is."""
+    folder = await asyncio.to_thread(service.known, name)
+
+    def find() -> bytes:
+        if where:  # SQL is answered apart
+            return encode(apart.call(work.best, service.store.uri, name, k, where, timeout_s=SQL_S))
+        return encode(finite(best(folder, k).to_plain()))
+
+    return _json(await service.kept.get(("best", name, k, where), _ended(service, name), find))
+
+
+@router.get("/best", responses={200: {"model": Tasks}})
+async def best_of_all(service: Ours, who: Reader, k: Many = 1, where: Condition = None) -> Response:
+    """The k best configs of all studies, for each set of images and labels."""
+
+    def find() -> bytes:
+        found = apart.call(work.best_of_all, service.store.uri, k, where, timeout_s=REPORT_S)
+        return encode({"tasks": finite(found)})
+
+    state = tuple((each.name, each.ended) for each in service.board.all())
+    return _json(await service.kept.get(("best", k, where), state, find))
+
+
+@router.post("/sql", responses={200: {"model": Table}})
+async def sql(service: Ours, who: Reader, asked: Query) -> Response:
+    """The answer to one SELECT over trials, metrics, confusions and events; its first 10,000 rows."""
+    if asked.study is not None:
+        await asyncio.to_thread(service.known, asked.study)
+
+    def find() -> bytes:
+        given = (service.store.uri, asked.query, asked.study, SQL_S, MOST_ROWS)
+        return encode(apart.call(work.sql, *given, timeout_s=SQL_S + 1))
+
+    async with service.at_once:
+        return _json(await asyncio.to_thread(find))
+
+
+@router.get("/studies/{name}/report", response_class=HTMLResponse)
+async def report(service: Ours, who: Reader, name: Study) -> Response:
+    """The study's report: one HTML file that opens anywhere."""
+    await asyncio.to_thread(service.known, name)
+
+    def find() -> bytes:
+        found: bytes = apart.call(work.report, service.store.uri, name, timeout_s=REPORT_S)
+        return found
+
+    async with service.at_once:
+        content = await service.kept.get(("report", name), _version(service, name), find)
+    # A file to keep, not a page of this service, whose policy it would not meet.
+    headers = {"Content-Disposition": f'attachment; filename="{name}.html"'}
+    return HTMLResponse(content, headers=headers)
+
+
+@router.get("/studies/{name}/page", responses={200: {"model": Page}})
+async def page(service: Ours, who: Reader, name: Study) -> Response:
+    """The report's parts, for a page that updates itself."""
+    await asyncio.to_thread(service.known, name)
+
+    def find() -> bytes:
+        return encode(apart.call(work.page, service.store.uri, name, timeout_s=REPORT_S))
+
+    async with service.at_once:
+        return _json(await service.kept.get(("page", name), _version(service, name), find))
+
+
+@router.post("/check", responses={200: {"model": Checked}}, openapi_extra=STUDY_FILE)
+async def check(service: Ours, who: Reader, text: StudyText) -> Response:
+    """What is wrong with a study file, each fault with its line; or what the file asks for."""
+    async with service.at_once:
+        found = await asyncio.to_thread(_checked, service, text)
+    return _json(encode({"faults": found["faults"], "about": found["about"]}))
+
+
+@router.post("/plan", responses={200: {"model": PlanShape}}, openapi_extra=STUDY_FILE)
+async def plan(service: Ours, who: Submitter, text: StudyText) -> Response:
+    """What a study will take: trials, steps, time and cost, by a probe of a few steps on this machine."""
+    found = await asyncio.to_thread(_checked, service, text)
+    if found["faults"]:
+        raise work.config_error(found["faults"])
+    values: dict[str, Any] = found["values"]
+    concurrent = await asyncio.to_thread(service.concurrency, values)
+
+    def find() -> bytes:
+        return encode(finite(apart.call(work.plan, values, concurrent, timeout_s=PLAN_S, memory=None)))
+
+    async with service.one_plan:
+        return _json(await service.kept.get(("plan", encode(values)), concurrent, find))
+
+
+def _checked(service: Service, text: str) -> dict[str, Any]:
+    found: dict[str, Any] = apart.call(work.check, text, service.store.uri, timeout_s=CHECK_S)
+    return found
+
+
+def _ended(service: Service, name: str) -> object:
+    """What an answer depends on: the trials that have ended."""
+    found = service.board.get(name)
+    return found and found.ended
+
+
+def _version(service: Service, name: str) -> object:
+    found = service.board.get(name)
+    return found and found.version
+
+
+def _json(content: bytes) -> Response:
+    return Response(content, media_type="application/json")

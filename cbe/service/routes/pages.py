@@ -1,0 +1,81 @@
+"""The web page: its files as the package and installed wheels have them; nothing in them is from users."""
+
+from __future__ import annotations
+
+import gzip
+import mimetypes
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, Response
+from starlette.exceptions import HTTPException
+
+router = APIRouter(include_in_schema=False)
+
+_KINDS = (".js", ".css", ".svg")
+_PLACES = ("cbe.service.web", "cbe.report.page")
+_OF_WHEELS = {
+    "plotly.min.js": ("plotly", "package_data/plotly.min.js"),
+    "swagger-ui-bundle.js": ("fastapi_offline", "static/swagger-ui-bundle.js"),
+    "swagger-ui.css": ("fastapi_offline", "static/swagger-ui.css"),
+}
+
+
+@router.get("/")
+@router.get("/submit")
+@router.get("/studies/{name}")
+async def page() -> Response:
+    """One page for all of them: what it shows, it asks for."""
+    return HTMLResponse(_own("index.html"))
+
+
+@router.get("/docs")
+async def docs() -> Response:
+    """The OpenAPI description, to read and to try."""
+    return HTMLResponse(_own("docs.html"))
+
+
+@router.get("/assets/{name}")
+async def asset(name: str, request: Request) -> Response:
+    """A script or a style."""
+    found = _asset(name)
+    if found is None:
+        raise HTTPException(404, f"no file {name[:80]} belongs to the page")
+    content, packed, tag = found
+    headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    kind = mimetypes.guess_type(name)[0] or "text/plain"
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(packed, media_type=kind, headers=headers | {"Content-Encoding": "gzip"})
+    return Response(content, media_type=kind, headers=headers)
+
+
+@cache
+def _asset(name: str) -> tuple[bytes, bytes, str] | None:
+    """A file, the same packed, and a tag that changes with it."""
+    place = _place(name)
+    if place is None or not place.is_file():
+        return None
+    content = place.read_bytes()
+    packed = gzip.compress(content, 6, mtime=0)
+    return content, packed, f'"{len(content)}-{hash(content) & 0xFFFFFFFF:x}"'
+
+
+def _place(name: str) -> Traversable | None:
+    if name in _OF_WHEELS:
+        package, path = _OF_WHEELS[name]
+        return files(package) / path
+    if "/" in name or "\\" in name or name.startswith(".") or not name.endswith(_KINDS):
+        return None
+    for package in _PLACES:
+        place = files(package) / name
+        if place.is_file():
+            return place
+    return None
+
+
+def _own(name: str) -> str:
+    return (files("cbe.service.web") / name).read_text("utf-8")

@@ -1,0 +1,177 @@
+"""Studies: submitted, listed, shown, steered and deleted; and what happens to them, as it happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.responses import PlainTextResponse, Response, StreamingResponse
+
+from cbe.service.access import Ours, Reader, Submitter
+from cbe.service.board import Snapshot
+from cbe.service.refusals import Conflict, NotFound, TooMany
+from cbe.service.routes.bodies import STUDY_FILE, StudyText
+from cbe.service.routes.names import Limit, Offset, Study, Text
+from cbe.service.service import Service
+from cbe.service.shapes import Change, Resume, StandingShape, Studies, StudyShape
+from cbe.store.folder import STUDY_FILE as FILE
+
+MOST_LISTENERS = 1000
+
+router = APIRouter(prefix="/api", tags=["studies"])
+
+
+@router.get("/studies", responses={200: {"model": Studies}})
+async def list_studies(
+    service: Ours,
+    who: Reader,
+    state: Text = None,
+    owner: Text = None,
+    search: Text = None,
+    limit: Limit = 50,
+    offset: Offset = 0,
+) -> Response:
+    """All studies, the latest first."""
+    found = [
+        each
+        for each in service.board.all()
+        if state in (None, each.state)
+        and owner in (None, each.standing.owner)
+        and (not search or search.lower() in f"{each.name} {each.standing.overview.question}".lower())
+    ]
+    found.sort(key=_latest, reverse=True)
+    lines = b",".join(each.line for each in found[offset : offset + limit])
+    return _json(b'{"total":%d,"studies":[%b]}' % (len(found), lines))
+
+
+@router.post(
+    "/studies",
+    status_code=201,
+    openapi_extra=STUDY_FILE,
+    responses={
+        201: {"model": StandingShape, "description": "Taken into the queue"},
+        200: {"model": StandingShape, "description": "The same file was submitted before"},
+    },
+)
+async def submit(
+    service: Ours, who: Submitter, text: StudyText, priority: Annotated[int, Query(ge=-100, le=100)] = 0
+) -> Response:
+    """Submit a study file; the same file again is the same study, another one under its name is refused."""
+    name, new = await asyncio.to_thread(service.submit, text, who, priority)
+    return await _standing(service, name, 201 if new else 200)
+
+
+@router.get("/studies/{name}", responses={200: {"model": StudyShape}})
+async def show(service: Ours, who: Reader, name: Study) -> Response:
+    """One study with all its trials."""
+    found = service.board.get(name)
+    if found is None:
+        await asyncio.to_thread(service.known, name)
+        await service.board.look()
+        found = service.board.get(name)
+    if found is None:
+        raise NotFound(f"study {name}: there is none of that name; list them at /api/studies")
+    return _json(found.whole)
+
+
+@router.get("/studies/{name}/file", response_class=PlainTextResponse)
+async def file(service: Ours, who: Reader, name: Study) -> Response:
+    """The study's file."""
+    folder = await asyncio.to_thread(service.known, name)
+    content = await asyncio.to_thread(folder.read, FILE)
+    return PlainTextResponse(content or b"", media_type="text/yaml")
+
+
+@router.patch("/studies/{name}", responses={200: {"model": StandingShape}})
+async def amend(service: Ours, who: Submitter, name: Study, change: Change) -> Response:
+    """Change a study's budget, space or priority; its trials stay comparable."""
+    await asyncio.to_thread(service.amend, name, who, change.settings, change.priority)
+    return await _standing(service, name)
+
+
+@router.post("/studies/{name}/stop", responses={200: {"model": StandingShape}})
+async def stop(service: Ours, who: Submitter, name: Study, now: bool = False) -> Response:
+    """Take a study out of the queue, or stop it in order; `now` does not wait for its trials' checkpoints."""
+    await asyncio.to_thread(service.stop, name, who, now=now)
+    return await _standing(service, name)
+
+
+@router.post("/studies/{name}/resume", responses={200: {"model": StandingShape}})
+async def resume(service: Ours, who: Submitter, name: Study, given: Resume | None = None) -> Response:
+    """Go on with a study where it was stopped, with more budget where that is set."""
+    await asyncio.to_thread(service.resume, name, who, given.settings if given else None)
+    return await _standing(service, name)
+
+
+@router.delete("/studies/{name}", status_code=204, response_class=Response)
+async def delete(
+    service: Ours,
+    who: Submitter,
+    name: Study,
+    confirm: Annotated[str, Query(max_length=64, description="The study's name again")] = "",
+) -> Response:
+    """Delete a study with all its results, for good."""
+    await asyncio.to_thread(service.known, name)
+    if confirm != name:
+        raise Conflict(f"{name}: is deleted for good with all its results; say so with ?confirm={name}")
+    await asyncio.to_thread(service.delete, name, who)
+    await service.board.look()
+    return Response(status_code=204)
+
+
+@router.get("/studies/{name}/logs", response_class=PlainTextResponse)
+async def logs(
+    service: Ours,
+    who: Reader,
+    name: Study,
+    tail: Annotated[int, Query(ge=1, le=100_000, description="The last lines")] = 500,
+    follow: bool = False,
+) -> Response:
+    """What the study's driver prints; `follow` goes on until it ends."""
+    await asyncio.to_thread(service.known, name)
+    if await asyncio.to_thread(service.jobs.find, name) is None:
+        return PlainTextResponse("")
+    if follow:
+        return StreamingResponse(service.jobs.follow(name), media_type="text/plain; charset=utf-8")
+    printed = await asyncio.to_thread(service.jobs.logs, name)
+    return PlainTextResponse("".join(printed.splitlines(keepends=True)[-tail:]))
+
+
+@router.get("/events", response_class=StreamingResponse)
+async def events(service: Ours, who: Reader) -> Response:
+    """How all studies stand, now and whenever that changes, as server-sent events."""
+    return _stream(service, service.board.listen())
+
+
+@router.get("/studies/{name}/events", response_class=StreamingResponse)
+async def study_events(service: Ours, who: Reader, name: Study) -> Response:
+    """How a study and its trials stand, now and whenever that changes, as server-sent events."""
+    await asyncio.to_thread(service.known, name)
+    return _stream(service, service.board.listen_to(name))
+
+
+def _latest(snapshot: Snapshot) -> float:
+    """When something last happened to a study."""
+    times = (snapshot.standing.overview.updated, snapshot.standing.submitted)
+    return max((time.timestamp() for time in times if time), default=0.0)
+
+
+def _stream(service: Service, events: AsyncIterator[bytes]) -> Response:
+    if service.board.listeners >= MOST_LISTENERS:
+        raise TooMany(f"{MOST_LISTENERS} listen already; try again", 30)
+    return StreamingResponse(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+
+async def _standing(service: Service, name: str, code: int = 200) -> Response:
+    """A study as it stands after what was just done."""
+    await service.board.look()
+    found = service.board.get(name)
+    if found is None:
+        raise NotFound(f"study {name}: was deleted meanwhile")
+    return _json(found.line, code)
+
+
+def _json(content: bytes, code: int = 200) -> Response:
+    return Response(content, code, media_type="application/json")

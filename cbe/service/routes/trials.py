@@ -1,0 +1,82 @@
+"""Trials and their curves."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pyarrow.compute as pc
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from cbe.errors import InputError
+from cbe.service.access import Ours, Reader
+from cbe.service.board import encode
+from cbe.service.refusals import NotFound
+from cbe.service.routes.names import Limit, Offset, Study, Text, Trial, TrialQuery
+from cbe.service.shapes import Metrics, Trials, TrialShape
+from cbe.service.trials import trial as trial_of
+from cbe.words import finite
+
+router = APIRouter(prefix="/api/studies/{name}", tags=["trials"])
+
+
+@router.get("/trials", responses={200: {"model": Trials}})
+async def list_trials(
+    service: Ours,
+    who: Reader,
+    name: Study,
+    state: Text = None,
+    role: Text = None,
+    limit: Limit = 1000,
+    offset: Offset = 0,
+) -> Response:
+    """The trials of a study, those of the search first."""
+    await asyncio.to_thread(service.known, name)
+    seen = service.board.get(name)
+    rows = list(seen.rows.values()) if seen else []
+    found = [row for row in rows if state in (None, row["state"]) and role in (None, row["role"])]
+    return _json(encode({"total": len(found), "trials": found[offset : offset + limit]}))
+
+
+@router.get("/trials/{trial}", responses={200: {"model": TrialShape}})
+async def show_trial(request: Request, service: Ours, who: Reader, name: Study, trial: Trial) -> Response:
+    """One trial: its config, curve and events, and the command that trains it again."""
+    await asyncio.to_thread(service.known, name)
+    try:
+        found = (await asyncio.to_thread(trial_of, service.store, name, trial)).to_plain()
+    except InputError as error:
+        raise NotFound(str(error)) from None
+    if found["rerun"]:
+        here = str(request.base_url).rstrip("/")
+        found["rerun"] = found["rerun"].replace(" --yaml", f" --yaml --address {here}", 1)
+    return _json(encode(found))
+
+
+@router.get("/metrics", responses={200: {"model": Metrics}})
+async def metrics(
+    service: Ours,
+    who: Reader,
+    name: Study,
+    trial: TrialQuery = None,
+    limit: Limit = 1000,
+    offset: Offset = 0,
+) -> Response:
+    """The reports of a study's trials, or of one trial, in the order of trials and steps."""
+    folder = await asyncio.to_thread(service.known, name)
+
+    def find() -> bytes:
+        chosen = pc.field("trial") == trial if trial else None
+        table = folder.table("metrics", where=chosen).drop_columns(["study", "revision"])
+        table = table.sort_by([("trial", "ascending"), ("step", "ascending")])
+        rows = finite(table.slice(offset, limit).to_pylist())
+        return encode({"total": len(table), "metrics": [_times(row) for row in rows]})
+
+    return _json(await asyncio.to_thread(find))
+
+
+def _times(row: dict[str, object]) -> dict[str, object]:
+    return {key: value.isoformat() if hasattr(value, "isoformat") else value for key, value in row.items()}
+
+
+def _json(content: bytes) -> Response:
+    return Response(content, media_type="application/json")

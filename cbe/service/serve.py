@@ -1,0 +1,124 @@
+"""`cbe serve`: the service as a process, on the head node of a cluster or on a laptop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from cbe.errors import InputError
+from cbe.service import head
+from cbe.service.loopback import is_loopback
+from cbe.service.notices import Notices
+from cbe.service.tokens import Tokens
+from cbe.store.folder import Store
+from cbe.words import clean
+
+GRACE_S = 3
+
+
+@dataclass(frozen=True)
+class Settings:
+    store: str
+    host: str = "127.0.0.1"
+    port: int = 8321
+    ray: str | None = None  # the address of a dashboard; None: a cluster of its own on this machine
+    studies: int = 2  # that run at once
+    notify: Sequence[str] = ()
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.tls_cert else 'http'}://{host}:{self.port}"
+
+
+def check(settings: Settings) -> None:
+    """Refuses what must not be started: a service that anybody on the network could use."""
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        raise InputError("TLS: wanted both --tls-cert and --tls-key; give the other one, too")
+    for name, path in (("--tls-cert", settings.tls_cert), ("--tls-key", settings.tls_key)):
+        if path is not None and not path.is_file():
+            raise InputError(f"{name} {path}: there is no such file; give the path of a PEM file")
+    if not is_loopback(settings.host) and not Tokens(Store.open(settings.store)).any_valid():
+        raise InputError(
+            f"--host {settings.host}: can be reached from other machines, and there is no token; make one "
+            "with `cbe token create NAME --role admin`, or leave --host out"
+        )
+
+
+def serve(settings: Settings) -> None:
+    """Serves until it is told to end; studies on a cluster of their own right go on."""
+    check(settings)
+    _log()
+    notices = Notices(settings.notify)
+    own = None if settings.ray else head.started(Store.open(settings.store).uri)
+    address = settings.ray or (own.address if own else "")
+    # Only now: the environment says by which token Ray is spoken to.
+    from cbe.service.app import create_app
+    from cbe.service.jobs import Jobs
+    from cbe.service.service import Service
+
+    service = Service(
+        Store.open(settings.store),
+        Jobs(address),
+        limit=settings.studies,
+        notices=notices,
+        url=settings.url,
+    )
+    app = create_app(service, loopback=is_loopback(settings.host), tls=settings.tls_cert is not None)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            host=settings.host,
+            port=settings.port,
+            ssl_certfile=settings.tls_cert,
+            ssl_keyfile=settings.tls_key,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            http="httptools",
+            ws="none",
+            timeout_graceful_shutdown=GRACE_S,
+        )
+    )
+    log = logging.getLogger("cbe.service")
+    log.info("%s, store %s, Ray at %s", settings.url, service.store.uri, address)
+    if not is_loopback(settings.host) and not settings.tls_cert:
+        log.warning(
+            "without TLS tokens can be read on their way; give --tls-cert, or put a proxy before this"
+        )
+    # uvicorn ends in order, and then raises the signal again that told it to.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with suppress(KeyboardInterrupt):
+            server.run()
+    finally:
+        if own is not None:
+            service.keeper.rest()
+            own.end()
+
+
+class _OneLine(logging.Formatter):
+    """No record can begin another: what was given by others has no line breaks left, and no colours."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        trace = record.exc_info
+        record.exc_info = None
+        line = clean(super().format(record))
+        return f"{line}\n{self.formatException(trace)}" if trace else line
+
+
+def _log() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=os.environ.get("CBE_LOG", "INFO"), handlers=[handler])
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)

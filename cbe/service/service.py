@@ -1,0 +1,282 @@
+"""What can be done with the studies of a store: submitted, stopped, resumed, amended, deleted.
+
+Nothing is kept here that a restart could lose: what is wanted stands in the store, what runs is known to Ray.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cbe.errors import CbeError, InputError
+from cbe.report.best import best
+from cbe.service import apart, submissions, work
+from cbe.service.audit import Audit
+from cbe.service.board import Board
+from cbe.service.jobs import Jobs, RayAway
+from cbe.service.keeper import Entry, Event, Keeper
+from cbe.service.kept import Kept
+from cbe.service.notices import Notice, Notices
+from cbe.service.refusals import Conflict, Forbidden, NotFound, Taken
+from cbe.service.standing import Standing
+from cbe.service.submissions import Submission
+from cbe.service.tokens import Failures, Holder, Role, Tokens
+from cbe.spec import StudyConfig
+from cbe.store.folder import Store, StudyFolder
+from cbe.study.control import ask_to_stop, status, stop_was_asked
+from cbe.study.overview import Details
+from cbe.study.start import amend, begin, differing, load
+
+AT_ONCE = 4  # processes apart
+CHECK_S = 10.0  # for reading a file: one that takes longer was made to
+PRIORITIES = range(-100, 101)
+LOCAL = Holder("local", Role.admin, "")  # whoever is on this machine, where there are no tokens
+
+log = logging.getLogger("cbe.service")
+
+
+@dataclass
+class Service:
+    store: Store
+    jobs: Jobs
+    limit: int = 2  # studies that run at once
+    notices: Notices = field(default_factory=lambda: Notices([]))
+    url: str = ""  # of the service's own page, for notices and commands
+    folder: Path = field(default_factory=Path.cwd)  # where drivers work: relative paths of data are below it
+    audit: Audit = field(init=False)
+    tokens: Tokens = field(init=False)
+    failures: Failures = field(default_factory=Failures)
+    keeper: Keeper = field(init=False)
+    board: Board = field(init=False)
+    kept: Kept = field(default_factory=Kept)
+    at_once: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    one_plan: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _post: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "notices"))
+
+    def __post_init__(self) -> None:
+        self.audit, self.tokens = Audit(self.store), Tokens(self.store)
+        self.keeper = Keeper(self.store, self.jobs, self.audit, self._tell, self.limit, self.folder)
+        self.board = Board(self.store, self.standing)
+
+    def known(self, name: str) -> StudyFolder:
+        """A study's folder; refuses a name that the store does not have."""
+        folder = self.store.study(name)
+        if not folder.exists():
+            raise NotFound(f"study {name}: there is none of that name; list them at /api/studies")
+        return folder
+
+    def standing(self, found: Details) -> Standing:
+        """A study as the service sees it: how it stands in the store, in the queue and on the cluster."""
+        overview = found.overview
+        entry = self.keeper.entries.get(overview.study)
+        if entry is None:
+            return Standing(overview, owner=None, priority=0, submitted=None, place=None)
+        asked = overview.state == "running" and stop_was_asked(self.store.study(overview.study))
+        state, why = _state(entry, overview.state, overview.why, asked)
+        wanted = entry.submission
+        place = self.keeper.places.get(overview.study) if state == "queued" else None
+        seen = replace(overview, state=state, why=why)
+        return Standing(seen, wanted.owner, wanted.priority, wanted.submitted, place)
+
+    def submit(self, text: str, holder: Holder, priority: int = 0) -> tuple[str, bool]:
+        """Takes a study file into the queue; says its name, and whether it is new.
+
+        The same file under the same name is the same study, however often it is sent.
+        """
+        self._may_have(priority, holder)
+        told = apart.call(work.check, text, self.store.uri, timeout_s=CHECK_S)
+        if told["faults"]:
+            raise work.config_error(told["faults"])
+        study = StudyConfig.model_validate(told["values"])
+        with self.keeper.lock:
+            folder = self.store.study(study.name)
+            if folder.exists():
+                error = differing(study, folder)
+                if error is not None:
+                    raise Taken(error.faults)
+                return study.name, False
+            # Its submission comes first: without the file there is no study, and nobody sees half of one.
+            submissions.write(folder, Submission(holder.name, datetime.now(UTC), priority))
+            begin(study, self.store)
+            self.audit.record("submitted", holder.name, study.name, priority=priority)
+            self._noted(study.name)
+        return study.name, True
+
+    def stop(self, name: str, holder: Holder, *, now: bool = False) -> None:
+        """Takes a study out of the queue, or stops it in order; `now` does not wait for its trials."""
+        with self.keeper.lock:
+            folder, submission = self._own(name, holder)
+            entry = self._entry(name)
+            alive = status(folder).alive
+            if submission and entry and entry.waiting:
+                submissions.write(folder, replace(submission, wanted="rest"))
+            elif alive and not now:
+                ask_to_stop(folder)
+            elif entry and entry.running:
+                self.jobs.stop(name)
+            else:
+                raise Conflict(f"{name}: is not running; there is nothing to stop")
+            self.audit.record("stop_asked", holder.name, name, now=now)
+            self._noted(name)
+
+    def resume(self, name: str, holder: Holder, settings: Mapping[str, Any] | None = None) -> None:
+        """Puts a study into the queue again, with more budget or another space where that is given."""
+        with self.keeper.lock:
+            folder, submission = self._own(name, holder)
+            entry = self._entry(name)
+            if entry and (entry.waiting or entry.running) and not settings:
+                return  # it goes on already
+            self._rests(name, entry)
+            self._amend(folder, settings)
+            if status(folder).state == "finished":
+                raise Conflict(
+                    f"{name}: is finished; give it more to do, as {{'set': {{'budget.trials': 80}}}}"
+                )
+            priority = submission.priority if submission else 0
+            owner = submission.owner if submission else holder.name
+            submissions.write(folder, Submission(owner, datetime.now(UTC), priority))
+            self.audit.record("resumed", holder.name, name, settings=dict(settings or {}))
+            self._noted(name)
+
+    def amend(
+        self, name: str, holder: Holder, settings: Mapping[str, Any] | None, priority: int | None
+    ) -> None:
+        """Changes what may change of a study that does not run: its budget, its space, its priority."""
+        with self.keeper.lock:
+            folder, submission = self._own(name, holder)
+            if priority is not None:
+                self._may_have(priority, holder)
+                if submission is None:
+                    raise Conflict(f"{name}: was not submitted to this service; resume it first")
+            if settings:
+                entry = self._entry(name)
+                if entry is None or not entry.waiting:
+                    self._rests(name, entry)
+                self._amend(folder, settings)
+            if submission and priority is not None:
+                submissions.write(folder, replace(submission, priority=priority))
+            self.audit.record("amended", holder.name, name, settings=dict(settings or {}), priority=priority)
+            self._noted(name)
+
+    def delete(self, name: str, holder: Holder) -> None:
+        """Removes a study with all its results."""
+        with self.keeper.lock:
+            folder, _ = self._own(name, holder)
+            self._rests(name, self._entry(name))
+            self.audit.record("deleted", holder.name, name)
+            folder.remove()
+            with suppress(RayAway):  # what it printed is lost with the cluster anyway
+                self.jobs.delete(name)
+            self._noted(name)
+
+    def concurrency(self, values: Mapping[str, Any]) -> int:
+        """How many trials of a study the cluster, as large as it is now, holds at once."""
+        wanted, have = StudyConfig.model_validate(values).resources, self.jobs.resources()["total"]
+        fits = [have.get("CPU", 0) / (wanted.workers * wanted.cpus)]
+        if wanted.gpus or (wanted.gpus is None and have.get("GPU")):
+            fits.append(have.get("GPU", 0) / (wanted.workers * (wanted.gpus or 1)))
+        return wanted.concurrent or max(1, int(min(fits) + 1e-9))
+
+    def _own(self, name: str, holder: Holder) -> tuple[StudyFolder, Submission | None]:
+        folder = self.known(name)
+        submission = submissions.read(folder)
+        mine = submission is not None and submission.owner == holder.name
+        if not (holder.role is Role.admin or (mine and holder.role.allows(Role.submit))):
+            whose = f"{submission.owner}'s" if submission else "not submitted by anybody here"
+            raise Forbidden(f"{name}: is {whose}; ask them, or somebody with the role admin")
+        return folder, submission
+
+    def _may_have(self, priority: int, holder: Holder) -> None:
+        if priority not in PRIORITIES:
+            raise InputError(
+                f"priority {priority}: wanted a whole number of {PRIORITIES[0]} to {PRIORITIES[-1]}; give 0"
+            )
+        if priority > 0 and holder.role is not Role.admin:
+            raise Forbidden(f"priority {priority}: above 0 is for the role admin; give 0 or less")
+
+    def _rests(self, name: str, entry: Entry | None) -> None:
+        """Refuses to touch a study that waits or runs."""
+        if entry and entry.waiting:
+            raise Conflict(f"{name}: waits in the queue; stop it first")
+        if (entry and entry.running) or status(self.store.study(name)).alive:
+            raise Conflict(f"{name}: is running; stop it first")
+
+    def _amend(self, folder: StudyFolder, settings: Mapping[str, Any] | None) -> None:
+        if not settings:
+            return
+        for key in ("storage", "data.root", "name"):
+            if any(given == key or given.startswith(f"{key}.") for given in settings):
+                raise InputError(f"{key}: cannot be changed through the service; leave it out")
+        amend(folder, settings=[f"{key}={_setting(value)}" for key, value in settings.items()])
+
+    def _entry(self, name: str) -> Entry | None:
+        self.keeper.refresh(name)
+        return self.keeper.entries.get(name)
+
+    def _noted(self, name: str) -> None:
+        self.keeper.refresh(name)
+        self.keeper.wake()
+
+    def _tell(self, event: Event, name: str, why: str | None) -> None:
+        """Sends a notice in the background: a slow receiver keeps no study waiting."""
+        if event == "halted":
+            return  # somebody asked for it
+        study, folder = load(self.store, name)
+        sentence = metric = value = None
+        with suppress(InputError):  # there may be no answer yet
+            answer = best(folder, study=study)
+            sentence, metric, value = answer.sentence, answer.metric, answer.ranked[0].mean
+        notice = Notice(
+            event=event,
+            study=name,
+            state=status(folder).state,
+            why=why,
+            sentence=sentence,
+            metric=metric,
+            best=value,
+            url=f"{self.url}/studies/{name}" if self.url else None,
+        )
+        self._post.submit(self._send, notice)
+
+    def _send(self, notice: Notice) -> None:
+        try:
+            for line in self.notices.send(notice):
+                log.warning("%s", line)
+        except CbeError as error:
+            log.warning("%s", error)
+
+    def close(self) -> None:
+        self.keeper.stop()
+        self._post.shutdown(wait=False, cancel_futures=True)
+
+
+def _state(entry: Entry, said: str, why: str | None, stop_asked: bool) -> tuple[str, str | None]:
+    """A study's state and why: out of what is wanted, what its driver said and what Ray says."""
+    wanted = entry.submission
+    if said == "running":
+        return ("stopping" if stop_asked else "running"), None
+    if entry.running:
+        return "starting", None
+    if entry.waiting:
+        lost = f"its driver was lost with its node ({wanted.losses}); it is started again"
+        return "queued", lost if wanted.losses else None
+    if wanted.wanted == "run" and said in ("new", "interrupted"):
+        return "starting", None
+    if wanted.failed and said != "finished":
+        return "failed", wanted.failed
+    return said, why or ("taken out of the queue" if said == "new" else None)
+
+
+def _setting(value: Any) -> str:
+    """A value as `--set` reads it."""
+    if isinstance(value, float) and "e" in repr(value):
+        return f"{value:.20f}".rstrip("0")  # YAML takes 1e-05 for a text
+    return json.dumps(value)

@@ -1,0 +1,190 @@
+"""The answers of the service, as its OpenAPI description shows them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cbe.service.service import PRIORITIES
+from cbe.service.tokens import Role
+from cbe.study.overview import Part, Spent
+
+Setting = str | int | float | bool | None | list[Any] | dict[str, Any]
+
+
+class Problem(BaseModel):
+    message: str
+    faults: list[FaultShape] = []
+
+
+class FaultShape(BaseModel):
+    where: str
+    line: int | None
+    key: str
+    problem: str
+    hint: str
+
+
+class Me(BaseModel):
+    name: str
+    role: Role
+    open: bool  # no token is needed
+
+
+class StandingShape(BaseModel):
+    study: str
+    question: str
+    state: str
+    why: str | None
+    stage: str | None
+    search: Part | None
+    confirm: Part | None
+    counts: dict[str, int]
+    metric: str | None
+    best: float | None
+    best_trial: str | None
+    updated: datetime | None
+    elapsed_s: float | None
+    eta_s: tuple[float, float] | None
+    steps_per_s: float | None
+    problem: str | None
+    spent: Spent
+    owner: str | None
+    priority: int
+    submitted: datetime | None
+    place: int | None
+
+
+class Studies(BaseModel):
+    total: int
+    studies: list[StandingShape]
+
+
+class Row(BaseModel):
+    """A row of a table; its columns are those of the store."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class TrialRow(Row):
+    trial: str
+    role: str | None
+    preset: str | None
+    state: str | None
+    config_id: str | None
+    params: dict[str, Any] | None
+    objective: float | None
+
+
+class StudyShape(StandingShape):
+    optuna: str
+    trials: list[TrialRow]
+
+
+class Trials(BaseModel):
+    total: int
+    trials: list[TrialRow]
+
+
+class TrialShape(TrialRow):
+    config: dict[str, Any] | None
+    yaml: str | None
+    rerun: str | None
+    curve: list[Row]
+    events: list[Row]
+
+
+class Metrics(BaseModel):
+    total: int
+    metrics: list[Row]
+
+
+class Query(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    query: Annotated[str, Field(min_length=1, max_length=100_000)]
+    study: Annotated[str, Field(max_length=64)] | None = None
+
+
+class Table(BaseModel):
+    columns: list[str]
+    rows: list[list[Any]]
+    truncated: bool
+
+
+class Change(BaseModel):
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    settings: Annotated[dict[str, Setting], Field(alias="set", max_length=100)] = {}
+    priority: Annotated[int, Field(ge=PRIORITIES[0], le=PRIORITIES[-1])] | None = None
+
+
+class Resume(BaseModel):
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    settings: Annotated[dict[str, Setting], Field(alias="set", max_length=100)] = {}
+
+
+class About(BaseModel):
+    name: str
+    parameters: int
+    trials: int
+    confirm: int
+    sampler: str
+    scheduler: str
+
+
+class Checked(BaseModel):
+    faults: list[FaultShape]
+    about: About | None
+
+
+class PlanShape(Row):
+    study: str
+    trials: int
+    confirm_runs: int
+    concurrent: int
+    note: str | None
+
+
+class Tasks(BaseModel):
+    tasks: list[Row]
+
+
+class Page(BaseModel):
+    version: str
+    html: dict[str, str]
+    panels: list[dict[str, Any]]
+
+
+class Node(BaseModel):
+    id: str
+    ip: str
+    head: bool
+    state: str
+    cpu: float
+    gpu: float
+    memory_gib: float
+
+
+class Cluster(BaseModel):
+    nodes: list[Node]
+    used: dict[str, float]
+    total: dict[str, float]
+
+
+class Events(BaseModel):
+    events: list[Row]
+
+
+class Health(BaseModel):
+    service: str
+    status: str
+    version: str
+
+
+class Ready(BaseModel):
+    store: str
+    ray: str
+
+
+Problem.model_rebuild()

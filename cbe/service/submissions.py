@@ -1,0 +1,41 @@
+"""What somebody wants of a study: kept beside it in the store, so that no restart forgets it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from cbe.store.folder import StudyFolder
+
+FILE = "submission.json"
+
+
+@dataclass(frozen=True)
+class Submission:
+    owner: str
+    submitted: datetime
+    priority: int = 0
+    wanted: Literal["run", "rest"] = "run"
+    started: datetime | None = None  # when a driver was last started for it; None: it still waits
+    losses: int = 0  # drivers that were lost with their node since somebody last asked for the study
+    failed: str | None = None  # why the last driver failed
+    told: tuple[str, ...] = ()  # the notices that were sent since somebody last asked for the study
+
+
+_PLAIN = TypeAdapter(Submission)
+
+
+def read(folder: StudyFolder) -> Submission | None:
+    """The study's submission; None where nobody submitted it to a service, or the file is none."""
+    content = folder.read(FILE)
+    try:
+        return _PLAIN.validate_json(content) if content else None
+    except ValidationError:
+        return None
+
+
+def write(folder: StudyFolder, submission: Submission) -> None:
+    folder.write(FILE, _PLAIN.dump_json(submission, indent=1))

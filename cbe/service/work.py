@@ -1,0 +1,135 @@
+"""What the service lets do in a process apart: functions of plain values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cbe.errors import ConfigError, Fault
+from cbe.spec import StudyConfig
+from cbe.spec.files import Place, parse, read_config_text, where_in
+from cbe.store.folder import Store
+
+FILE = Path("study.yaml")
+MOST_FAULTS = 100
+_WHERE = re.compile(rf"{re.escape(str(FILE))}(?::(\d+))? ?(.*)")
+_NO_GPU = "Time and cost are left out: trials want GPUs, and the service's machine, which measures, has none."
+_PRESETS = 2  # the paper's config and the base are confirmed too
+
+
+def check(text: str, store: str) -> dict[str, Any]:
+    """What is wrong with a study file, or what it asks for and its values."""
+    try:
+        study = read_config_text(StudyConfig, text, name=str(FILE))
+        faults = list(_not_here(text, study, store))
+    except ConfigError as error:
+        study, faults = None, list(error.faults)
+    told: dict[str, Any] = {
+        "faults": [plain_fault(fault) for fault in faults[:MOST_FAULTS]],
+        "about": None,
+        "values": None,
+    }
+    if study is not None and not faults:
+        told["values"] = study.to_plain()
+        told["about"] = {
+            "name": study.name,
+            "parameters": len(study.search),
+            "trials": study.trials,
+            "confirm": len(study.confirm_pairs) * (study.confirm.configs + _PRESETS),
+            "sampler": study.sampler.name,
+            "scheduler": study.scheduler.name,
+        }
+    return told
+
+
+def _not_here(text: str, study: StudyConfig, store: str) -> Iterator[Fault]:
+    """What a file may say on one's own machine, but not to a service, which writes into its own store."""
+    usual = StudyConfig(name=study.name)
+    lines = parse(text, FILE)[1]
+
+    def fault(place: Place, problem: str) -> Fault:
+        return Fault(where_in(place, FILE, lines), problem, "leave it out")
+
+    if study.storage.optuna is not None:
+        yield fault(("storage", "optuna"), "the service keeps the sampler's history beside the results")
+    if study.storage.store not in (usual.storage.store, store):
+        yield fault(("storage", "store"), "the service keeps results in its own store")
+    if study.data.root != usual.data.root:
+        yield fault(("data", "root"), "the service keeps downloads in a folder of its own")
+
+
+def plain_fault(fault: Fault) -> dict[str, Any]:
+    """A fault with its line and key apart from each other, for whoever shows it beside the text."""
+    found = _WHERE.fullmatch(fault.where)
+    line, key = (found[1], found[2]) if found else (None, fault.where)
+    return {
+        "where": fault.where,
+        "line": int(line) if line else None,
+        "key": key,
+        "problem": fault.problem,
+        "hint": fault.hint,
+    }
+
+
+def config_error(faults: list[dict[str, Any]]) -> ConfigError:
+    """The error that such faults are told by."""
+    return ConfigError([Fault(each["where"], each["problem"], each["hint"]) for each in faults])
+
+
+def plan(values: Mapping[str, Any], concurrent: int) -> dict[str, Any]:
+    """What a study will take, by a probe on this machine; in steps alone where it wants GPUs and has none."""
+    import torch
+
+    from cbe.study.plan import measure
+    from cbe.study.plan import plan as planned
+
+    study = StudyConfig.model_validate(values)
+    here = torch.cuda.is_available()
+    if study.resources.gpus and not here:
+        return {**planned(study, concurrent=concurrent).to_plain(), "note": _NO_GPU}
+    note = None if here or study.resources.gpus == 0 else "Measured on a CPU of the service's machine."
+    torch.set_num_threads(1)
+    return {**planned(study, concurrent=concurrent, probe=measure(study)).to_plain(), "note": note}
+
+
+def sql(store: str, query: str, study: str | None, timeout_s: float, most: int) -> dict[str, Any]:
+    """The answer to one SELECT, its first rows where there are many."""
+    from cbe.report.results import Results
+    from cbe.words import finite
+
+    found = Results(Store.open(store)).sql(query, study, timeout_s)
+    some = found.slice(0, most)
+    columns = [[finite(value) for value in column.to_pylist()] for column in some.columns]
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    return {"columns": found.column_names, "rows": rows, "truncated": len(found) > most}
+
+
+def best(store: str, name: str, k: int, where: str) -> dict[str, Any]:
+    """The best configs of a study among those that meet a condition in SQL."""
+    from cbe.report.best import best as best_of
+
+    return best_of(Store.open(store).study(name), k, where=where).to_plain()
+
+
+def best_of_all(store: str, k: int, where: str | None) -> list[dict[str, Any]]:
+    from dataclasses import asdict
+
+    from cbe.report.across import best_of_all as best_of_each
+
+    return [asdict(task) for task in best_of_each(Store.open(store), k, where)]
+
+
+def report(store: str, name: str) -> bytes:
+    """The self-contained report."""
+    from cbe.report.page.render import render
+
+    return render(Store.open(store).study(name)).encode()
+
+
+def page(store: str, name: str) -> dict[str, Any]:
+    """The report's parts, for a page that updates itself."""
+    from cbe.report.page.live import live_page
+
+    return live_page(Store.open(store).study(name))

@@ -1,0 +1,147 @@
+"""What a screen shows of a study, whoever runs it and wherever that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cbe.study.overview import ENDED, Details, Row
+
+
+class Shown(Protocol):
+    """A study that goes on while it is looked at."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def question(self) -> str: ...
+    @property
+    def metric(self) -> str: ...
+    @property
+    def stage(self) -> str:
+        """search, confirm, finished or halted; from afar also any state in which nothing runs."""
+
+    @property
+    def searching(self) -> bool:
+        """Whether it is still open which configs are confirmed."""
+
+    @property
+    def trials(self) -> int:
+        """Of the search."""
+
+    @property
+    def confirm_total(self) -> int:
+        """Runs of the confirmation; at most, while the search goes on."""
+
+    def rows(self, role: str | None = None, state: str | None = None) -> Sequence[Row]: ...
+    @property
+    def best(self) -> Row | None:
+        """Of the search's trials that were trained to the end."""
+
+    @property
+    def elapsed_s(self) -> float | None: ...
+    @property
+    def steps_per_s(self) -> float | None: ...
+    @property
+    def eta_s(self) -> tuple[float, float] | None: ...
+    @property
+    def halted(self) -> str | None:
+        """Why it stops."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why results cannot be written."""
+
+    @property
+    def said(self) -> Sequence[str]:
+        """What happens while no trial runs, the last at the end."""
+
+
+@dataclass
+class Told:
+    """A study that runs elsewhere, as was last told of it."""
+
+    details: Details
+
+    @property
+    def name(self) -> str:
+        return self.details.overview.study
+
+    @property
+    def question(self) -> str:
+        return self.details.overview.question
+
+    @property
+    def metric(self) -> str:
+        return self.details.overview.metric or ""
+
+    @property
+    def stage(self) -> str:
+        about = self.details.overview
+        if about.state != "running":
+            return about.state
+        return "halted" if self.halted else about.stage or about.state
+
+    @property
+    def searching(self) -> bool:
+        return self.details.overview.stage == "search"
+
+    @property
+    def trials(self) -> int:
+        part = self.details.overview.search
+        return part.total if part else 0
+
+    @property
+    def confirm_total(self) -> int:
+        part = self.details.overview.confirm
+        return part.total if part else 0
+
+    def rows(self, role: str | None = None, state: str | None = None) -> list[Row]:
+        return chosen(self.details.trials, role, state)
+
+    @property
+    def best(self) -> Row | None:
+        best = self.details.overview.best_trial
+        return next((row for row in self.details.trials if row["trial"] == best), None)
+
+    @property
+    def elapsed_s(self) -> float | None:
+        return self.details.overview.elapsed_s
+
+    @property
+    def steps_per_s(self) -> float | None:
+        return self.details.overview.steps_per_s
+
+    @property
+    def eta_s(self) -> tuple[float, float] | None:
+        return self.details.overview.eta_s
+
+    @property
+    def halted(self) -> str | None:
+        """A driver that runs has nothing to explain but that it stops."""
+        about = self.details.overview
+        if about.state == "stopping":
+            return about.why or "it was asked to stop"
+        return about.why if about.state in ("running", "halted") else None
+
+    @property
+    def problem(self) -> str | None:
+        return self.details.overview.problem
+
+    @property
+    def said(self) -> list[str]:
+        about = self.details.overview
+        if about.why and not self.halted:
+            return [f"{about.state}: {about.why}"]
+        return [about.state] if about.state in ("queued", "starting") else []
+
+
+def chosen(rows: Iterable[Row], role: str | None, state: str | None) -> list[Row]:
+    """The rows of one part, or in one state, of a study."""
+    return [row for row in rows if role in (None, row["role"]) and state in (None, row["state"])]
+
+
+def done(shown: Shown, role: str) -> int:
+    """Trials of one part that have ended."""
+    return sum(row["state"] in ENDED for row in shown.rows(role))

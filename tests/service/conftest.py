@@ -1,0 +1,138 @@
+"""A real service process over a real `ray start --head`: one cluster for all tests, a service for each."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from cbe.service.head import Head, started
+from cbe.service.tokens import Role, Tokens
+from cbe.store.folder import Store, StudyFolder
+from tests.study.conftest import study
+
+CBE = str(Path(sys.executable).with_name("cbe"))
+NOBODY = "http://127.0.0.1:9"  # where no Ray is
+
+
+def until(holds: Callable[[], Any], timeout_s: float = 120, what: str = "it") -> Any:
+    """Waits for something to come to hold, and gives what it is."""
+    deadline = time.monotonic() + timeout_s
+    while not (found := holds()):
+        assert time.monotonic() < deadline, f"{what} never came to hold"
+        threading.Event().wait(0.1)
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Served:
+    """A service as a process of its own, and a caller of it."""
+
+    def __init__(self, store: Path, ray: str, *options: str, token: str | None = None) -> None:
+        self.store, self.ray, self.options, self.token = store, ray, options, token
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = store.parent / f"{store.name}.log"
+        self.start()
+
+    def start(self) -> None:
+        command = [CBE, "serve", "--store", str(self.store), "--port", str(self.port), "--ray", self.ray]
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [*command, *self.options], stdout=output, stderr=subprocess.STDOUT, cwd=self.store.parent
+            )
+        self.http = httpx.Client(base_url=self.url, headers=bearer(self.token), timeout=60)
+        until(self._answers, 60, "the service")
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        try:
+            return self.http.get("/healthz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        self.http.close()
+        self.process.send_signal(number)
+        self.process.wait(30)
+
+    def folder(self, name: str) -> StudyFolder:
+        return Store.open(str(self.store)).study(name)
+
+    def state(self, name: str) -> str:
+        return str(self.http.get(f"/api/studies/{name}").json()["state"])
+
+    def submit(self, text: str, **query: Any) -> httpx.Response:
+        return self.http.post(
+            "/api/studies", content=text, params=query, headers={"content-type": "application/yaml"}
+        )
+
+
+def bearer(token: str | None) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"} if token else {}
+
+
+def text_of(name: str = "small", **sections: Any) -> str:
+    """The file of a study of seconds."""
+    return yaml.safe_dump({**study(**sections).to_plain(), "name": name}, sort_keys=False)
+
+
+@contextmanager
+def serving(store: Path, ray: str, *options: str, token: str | None = None) -> Iterator[Served]:
+    served = Served(store, ray, *options, token=token)
+    try:
+        yield served
+    finally:
+        if served.process.poll() is None:
+            served.kill(signal.SIGTERM)
+
+
+@pytest.fixture(scope="session")
+def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
+    """Two cores of Ray with its dashboard, to which a token is needed."""
+    before = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")}
+    found = started(str(tmp_path_factory.mktemp("head")), cpus=2)
+    yield found
+    found.end()
+    for name, value in before.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
+
+
+@pytest.fixture
+def served(head: Head, tmp_path: Path) -> Iterator[Served]:
+    """A service on the cluster, without tokens, on this machine alone."""
+    with serving(tmp_path / "store", head.address) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, dict[str, str]]]:
+    """A service with a token of every role, and one that was revoked; no cluster."""
+    store = tmp_path_factory.mktemp("tokens") / "store"
+    made = Tokens(Store.open(str(store)))
+    found = {role.value: made.create(f"{role.value}er", role)[0] for role in Role}
+    found["other"] = made.create("other", Role.submit)[0]
+    found["revoked"], gone = made.create("gone", Role.admin)
+    made.revoke(gone.id)
+    with serving(store, NOBODY, token=found["admin"]) as service:
+        yield service, found
