@@ -23,16 +23,20 @@ torch.set_num_threads(1)
 # A shell starts what runs in its background deaf to Ctrl-C, and commands under test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-ON_RAY = ("tests/study/", "tests/test_cli_studies.py::test_a_study_runs_to_its_answer")
+# Tests that share a cluster, and so a process.
+TOGETHER = {
+    "study": ("tests/study/", "tests/test_cli_studies.py::test_a_study_runs_to_its_answer"),
+    "service": ("tests/service/",),
+}
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Sends all tests that need Ray to one process, where they share a cluster, and the others anywhere."""
+    """Sends tests that share a cluster to one process, and the others anywhere."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return "ray" if nodeid.startswith(ON_RAY) else nodeid
+            return next((name for name, ids in TOGETHER.items() if nodeid.startswith(ids)), nodeid)
 
     return Scheduling(config, log)
 

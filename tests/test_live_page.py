@@ -1,4 +1,4 @@
-"""The report's parts for a page that updates itself: escaped, there from the start, and new only when they are."""
+"""The report's parts on a page that updates itself: escaped, there from the start, new only when they are."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+import cbe
 from cbe.errors import InputError
 from cbe.report.page.live import PARTS, live_page
 from cbe.report.page.render import render
 from cbe.store.folder import Store
 from tests.made import HOSTILE, Made, finished, status
+
+WEB = Path(cbe.__file__).parent / "service" / "web"
 
 
 class Elements(HTMLParser):
@@ -82,6 +85,7 @@ def test_a_study_without_trials_has_a_page_that_says_so(tmp_path: Path) -> None:
     made = Made(tmp_path)
     page = live_page(made.folder)
     assert "No trials yet" in page["html"]["answer"] and "Searched by" in page["html"]["answer"]
+    assert "Cost" not in page["html"]["answer"]
     assert page["panels"] == [] and [part for part in PARTS if page["html"][part]] == ["answer"]
 
 
@@ -104,3 +108,18 @@ def test_the_version_changes_with_the_content_and_with_nothing_else(tmp_path: Pa
 def test_an_unknown_study_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is none of that name"):
         live_page(Store.open(str(tmp_path)).study("nothing"))
+
+
+def test_only_what_the_service_has_rendered_is_read_as_html() -> None:
+    scripts = {path.name: path.read_text("utf-8") for path in WEB.glob("*.js")}
+    reads = re.compile(r"(in|out)erHTML\b|insertAdjacentHTML|document\.write|DOMParser|\beval\(|Function\(")
+    assert len(scripts) > 10
+    assert [name for name, text in scripts.items() if reads.search(text)] == ["fragments.js"]
+
+
+def test_the_page_runs_scripts_and_styles_of_the_service_alone() -> None:
+    page = Elements((WEB / "index.html").read_text("utf-8"))
+    assert not {name for name in page.attributes if name.startswith("on") or name == "style"}
+    assert all(link.startswith(("/", "#", "data:,")) for link in page.links) and "style" not in page.names
+    own = {path.name for path in WEB.iterdir()} | {"page.css", "shared.js"}
+    assert {link.removeprefix("/assets/") for link in page.links if link.startswith("/assets/")} <= own

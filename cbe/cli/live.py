@@ -51,23 +51,14 @@ def more(why: str | None) -> str:
     return f" --set {why.split()[0]}=…" if why and why.startswith("budget.") else ""
 
 
-def watched(found: Iterable[Details], advice: str, console: Console = err) -> Details | None:
+def watched(found: Iterable[Details], advice: str, console: Console = err) -> Details:
     """Shows a study that runs elsewhere as long as there is news of it; gives the last."""
-    told: Told | None = None
-    view: View | None = None
-    try:
-        for each in found:
-            if told is None or view is None:
-                told = Told(each)
-                view = _view(told, lambda: [Text(line, "dim") for line in advice.splitlines()], console)
-                view.start()
-            else:
-                told.details = each
-                view.update()
-    finally:
-        if view:
-            view.stop()
-    return told.details if told else None
+    news = iter(found)
+    told = Told(next(news))
+    with _drawn(_view(told, lambda: [Text(line, "dim") for line in advice.splitlines()], console)):
+        for each in news:
+            told.details = each
+    return told.details
 
 
 def _driving(progress: Progress, resume: str) -> Iterator[Text]:

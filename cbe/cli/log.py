@@ -25,23 +25,22 @@ class Log:
 
     def lines(self, now_s: float) -> Iterator[str]:
         """The new lines, `now_s` after the first look."""
-        shown = self._shown
-        if shown.halted != self._halted:
-            self._halted = shown.halted
-            yield f"stopping: {clean(self._halted)}; running trials keep their last checkpoint"
+        shown, halted, problem = self._shown, self._shown.halted, self._shown.problem
+        if halted and halted != self._halted:
+            yield f"stopping: {clean(halted)}; running trials keep their last checkpoint"
+        self._halted = halted
         for row in shown.rows():
             before, state = self._states.get(row["trial"]), row["state"]
             self._states[row["trial"]] = state
             if state != before and state != "running":
                 yield self._ended(row)
-        if shown.problem != self._problem:
-            self._problem = shown.problem
-            if self._problem:
-                yield f"results cannot be written and are kept in memory: {clean(self._problem)}"
-        said = shown.said[-1] if shown.said else None
-        if said != self._said:
-            self._said = said
-            if said:
+        if problem != self._problem:
+            self._problem = problem
+            if problem:
+                yield f"results cannot be written and are kept in memory: {clean(problem)}"
+        for said in shown.said[-1:]:
+            if said != self._said:
+                self._said = said
                 yield clean(said)
         if now_s - self._told_s >= EVERY_S:
             self._told_s = now_s
@@ -54,10 +53,11 @@ class Log:
         if shown.confirm_total:
             parts.append(f"confirm {done(shown, 'confirm')}/{shown.confirm_total}")
         parts.append(f"{len(shown.rows(state='running'))} running")
-        if shown.best:
-            parts.append(f"best {shown.metric} {shown.best['objective']:.4g} ({shown.best['trial']})")
-        if shown.eta_s:
-            parts.append(f"{span(*shown.eta_s)} left")
+        best, eta = shown.best, shown.eta_s
+        if best:
+            parts.append(f"best {shown.metric} {best['objective']:.4g} ({best['trial']})")
+        if eta:
+            parts.append(f"{span(*eta)} left")
         return ", ".join(parts)
 
     def _ended(self, row: Row) -> str:

@@ -82,10 +82,10 @@ def _unlike_the_paper(shown: Shown, row: Row) -> dict[str, Any]:
 
 
 def _pace(shown: Shown) -> Lines:
-    if shown.elapsed_s is None:
+    elapsed_s, eta = shown.elapsed_s, shown.eta_s
+    if elapsed_s is None:
         return
-    parts = [f"{shown.steps_per_s or 0:.1f} steps/s", f"{duration(shown.elapsed_s)} elapsed"]
-    eta = shown.eta_s
+    parts = [f"{shown.steps_per_s or 0:.1f} steps/s", f"{duration(elapsed_s)} elapsed"]
     if eta and shown.stage in ("search", "confirm"):
         parts.append(f"{span(*eta)} left")
     yield "pace", " · ".join(parts)
@@ -102,8 +102,9 @@ def _failures(shown: Shown) -> Lines:
 
 
 def _problem(shown: Shown) -> Iterator[Text]:
-    if shown.problem:
-        yield Text(f"Results cannot be written and are kept in memory: {clean(shown.problem)}", "bold red")
+    problem = shown.problem
+    if problem:
+        yield Text(f"Results cannot be written and are kept in memory: {clean(problem)}", "bold red")
 
 
 def _named(metric: str) -> str:

@@ -120,7 +120,6 @@ def watch(found: Iterable[Details], name: str, again: Again) -> Details:
     except KeyboardInterrupt:
         say(f"No longer watched; {name} goes on.\nWatch it again with: {again('show')} --watch\n{stop}")
         raise typer.Exit(INTERRUPTED) from None
-    assert last is not None
     about = last.overview
     why = f" ({about.why})" if about.why else ""
     resume = f"{again('resume')}{more(about.why)}"

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from cbe.service.loopback import LOOPBACK
+from cbe.service.loopback import LOOPBACK, is_loopback
 from cbe.service.refusals import Forbidden, TooMany, Unauthorised
 from cbe.service.service import LOCAL, Service
-from cbe.service.tokens import Holder, Role
+from cbe.service.tokens import UNKNOWN, Holder, Role
 
 SAFE = ("GET", "HEAD", "OPTIONS")
+
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 
 _bearer = HTTPBearer(auto_error=False, description="`cbe token create NAME --role submit` makes one.")
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
@@ -39,23 +41,30 @@ def needs(role: Role) -> Any:
 
 
 async def _holder(request: Request, given: HTTPAuthorizationCredentials | None) -> Holder:
-    service = service_of(request)
     if given is None:
         if await is_open(request):
             return LOCAL
         raise Unauthorised("a token is needed; send it as `Authorization: Bearer cbe_…`")
-    key = (request.client.host if request.client else "?", service.tokens.known_id(given.credentials))
+    address = request.client.host if request.client else "?"
+    fresh = request.method not in SAFE  # what changes something never goes by what was true a moment ago
+    return await asyncio.to_thread(_checked, service_of(request), given.credentials, address, fresh)
+
+
+def _checked(service: Service, presented: str, address: str, fresh: bool) -> Holder:
+    """Whose token this is; whoever has presented too many wrong ones of late must wait.
+
+    Guesses at a token that there is keep nobody out who has it: with 256 bits they come to nothing.
+    """
+    key = (address, service.tokens.known_id(presented))
     wait_s = service.failures.retry_after_s(key)
+    if wait_s is None or key[1] != UNKNOWN:
+        found = service.tokens.check(presented, fresh=fresh)
+        if found is not None:
+            return found
     if wait_s is not None:
         raise TooMany(f"too many wrong tokens; try again in {wait_s:.0f} s", wait_s)
-    fresh = request.method not in SAFE  # what changes something never goes by what was true a moment ago
-    found = service.tokens.check(given.credentials)
-    if found is None or fresh:
-        found = await asyncio.to_thread(service.tokens.check, given.credentials, fresh=True)
-    if found is None:
-        service.failures.note(key)
-        raise Unauthorised("the token is not valid, or no longer; ask for a new one")
-    return found
+    service.failures.note(key)
+    raise Unauthorised("the token is not valid, or no longer; ask for a new one")
 
 
 async def is_open(request: Request) -> bool:
@@ -71,18 +80,16 @@ def refuse_foreign(request: Request) -> None:
     by a name of its own that leads to this machine.
     """
     host = request.headers.get("host", "")
-    if request.app.state.loopback and _name(host) not in LOOPBACK:
+    found = _HOST.fullmatch(host)
+    if host and not found:
+        raise Forbidden(f"host {host[:80]!r}: is no name of a machine; give one, as localhost:8321")
+    if request.app.state.loopback and not (found and is_loopback(found[1].strip("[]").lower())):
         raise Forbidden(f"host {host[:80]!r}: this service answers to {', '.join(LOOPBACK)} alone")
     origin = request.headers.get("origin")
-    if origin and request.method not in SAFE and urlsplit(origin).netloc.lower() != host.lower():
+    foreign = origin is not None and origin.lower().partition("://")[2] != host.lower()
+    cross = request.headers.get("sec-fetch-site") == "cross-site" and request.method not in SAFE
+    if foreign or cross:
         raise Forbidden("the request comes from another site's page; use this service's own")
-    if request.headers.get("sec-fetch-site") == "cross-site" and request.method not in SAFE:
-        raise Forbidden("the request comes from another site's page; use this service's own")
-
-
-def _name(host: str) -> str:
-    """A host without its port."""
-    return (urlsplit(f"//{host}").hostname or "") if host else ""
 
 
 Check = Callable[[Request], Awaitable[Holder]]

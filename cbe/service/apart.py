@@ -5,19 +5,28 @@ What it gives comes back as JSON or as bytes: nothing that such a process says i
 
 from __future__ import annotations
 
+import asyncio
 import json
 import multiprocessing
 import os
 import resource
 import sys
+import threading
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 from cbe.errors import CbeError, ConfigError, Fault, InputError, RunError
+from cbe.words import clean, finite
 
 MEMORY = 4 * 2**30  # bytes that a process may ask for; training, which maps much, is let off
+MOST_BYTES = 64_000_000  # of an answer
 NICE = 5  # behind the trials, which may be on the same machine
 
 # Loaded once, before processes are made, so that one of them is there in a few hundredths of a second.
@@ -30,50 +39,114 @@ class TookTooLong(InputError):
     """The process was killed at its time limit."""
 
 
-def call(function: Callable[..., Any], *given: Any, timeout_s: float, memory: int | None = MEMORY) -> Any:
-    """What a function of this package gives: bytes as they are, everything else as JSON has it.
+class Apart:
+    """Lets some calls be answered at once, each by a process; the others wait their turn.
 
-    Errors raised on purpose are raised here again; others are told on stderr and become a RunError.
+    `died` is what is raised where a process ends without a word, as when memory runs out.
     """
-    ours, theirs = _processes.Pipe(duplex=False)
-    process = _processes.Process(target=_work, args=(theirs, function, given, memory), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        if not ours.poll(timeout_s):
-            raise TookTooLong(f"took longer than {timeout_s:g} s; ask for less")
-        answer = ours.recv_bytes()
-    except EOFError:
-        process.join()
-        raise RunError(
-            f"{function.__name__}: its process ended without an answer (exit code {process.exitcode}), "
-            "as when memory runs out; ask for less"
-        ) from None
-    finally:
-        process.kill()
-        process.join()
-        process.close()
-        ours.close()
-    return _opened(answer)
+
+    def __init__(self, at_once: int, died: type[CbeError] = RunError) -> None:
+        self._died = died
+        self._threads = ThreadPoolExecutor(at_once, "apart")
+        self._running: set[BaseProcess] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    async def call(
+        self, function: Callable[..., Any], *given: Any, timeout_s: float, memory: int | None = MEMORY
+    ) -> Any:
+        """What a function of this package gives, as JSON has it."""
+        return json.loads(await self.answer(function, *given, timeout_s=timeout_s, memory=memory))
+
+    async def answer(
+        self, function: Callable[..., Any], *given: Any, timeout_s: float, memory: int | None = MEMORY
+    ) -> bytes:
+        """The same as JSON's text; bytes come as they are.
+
+        Errors raised on purpose are raised here again; others are told on stderr and become a RunError.
+        """
+        work = partial(self._answer, function, given, timeout_s, memory)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def close(self) -> None:
+        """Ends what is under way; nobody waits for it any longer."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            self._closed = True
+            for process in self._running:
+                process.kill()
+
+    def _answer(
+        self, function: Callable[..., Any], given: tuple[Any, ...], timeout_s: float, memory: int | None
+    ) -> bytes:
+        ours, theirs = _processes.Pipe(duplex=False)
+        process = _processes.Process(
+            target=_work, args=(theirs, function, given, timeout_s, memory), daemon=True
+        )
+        process.start()
+        theirs.close()
+        with self._lock:
+            self._running.add(process)
+            if self._closed:
+                process.kill()
+        try:
+            if not ours.poll(timeout_s):
+                raise TookTooLong(f"took longer than {timeout_s:g} s; ask for less")
+            answer = ours.recv_bytes()
+        except EOFError:
+            process.join()
+            raise self._died(
+                f"{function.__name__}: its process ended without an answer (exit code {process.exitcode}), "
+                "as when memory runs out; ask for less"
+            ) from None
+        finally:
+            process.kill()
+            process.join()
+            with self._lock:
+                self._running.discard(process)
+            process.close()
+            ours.close()
+        return _opened(answer)
 
 
 def _work(
-    answer: Connection, function: Callable[..., Any], given: tuple[Any, ...], memory: int | None
+    answer: Connection,
+    function: Callable[..., Any],
+    given: tuple[Any, ...],
+    timeout_s: float,
+    memory: int | None,
 ) -> None:
-    os.nice(NICE)
-    if memory is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    _bounded(timeout_s, memory)
     try:
         found = function(*given)
-        content = b"B" + found if isinstance(found, bytes) else b"J" + json.dumps(found, default=str).encode()
+        if not isinstance(found, bytes):
+            plain = finite(found)
+            found = json.dumps(plain, allow_nan=False, separators=(",", ":"), default=str).encode()
+        if len(found) > MOST_BYTES:
+            raise InputError(f"the answer is larger than {MOST_BYTES:,} bytes; ask for less")
+        content = b"A" + found
     except CbeError as error:
         content = b"E" + json.dumps(_told(error)).encode()
     except MemoryError:
         content = b"E" + json.dumps(_told(InputError("needs too much memory; ask for less"))).encode()
+    except RecursionError:
+        content = b"E" + json.dumps(_told(InputError("is nested too deeply; write it plainly"))).encode()
     except Exception as error:
-        traceback.print_exc(file=sys.stderr)
+        for line in traceback.format_exc().splitlines():
+            print(f"  {clean(line)}", file=sys.stderr)  # no line of which begins as those of the log do
         content = b"E" + json.dumps({"message": f"{function.__name__}: {type(error).__name__}"}).encode()
     answer.send_bytes(content)
+
+
+def _bounded(timeout_s: float, memory: int | None) -> None:
+    """What ends a process that asks for too much, also where nobody is left to kill it."""
+    os.nice(NICE)
+    most_s = int(timeout_s * (os.cpu_count() or 1)) + 10
+    resource.setrlimit(resource.RLIMIT_CPU, (most_s, most_s))
+    if memory is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    with suppress(OSError):  # where memory runs out all the same, it is this one that goes
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _told(error: CbeError) -> dict[str, Any]:
@@ -85,13 +158,11 @@ def _told(error: CbeError) -> dict[str, Any]:
     }
 
 
-def _opened(answer: bytes) -> Any:
+def _opened(answer: bytes) -> bytes:
     kind, content = answer[:1], answer[1:]
-    if kind == b"B":
+    if kind == b"A":
         return content
     plain = json.loads(content)
-    if kind == b"J":
-        return plain
     if plain.get("faults"):
         raise ConfigError([Fault(*each) for each in plain["faults"]])
     raise (InputError if plain.get("input") else RunError)(plain["message"])

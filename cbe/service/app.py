@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,7 +10,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from cbe import __version__
@@ -21,7 +22,7 @@ from cbe.service.refusals import Conflict, Forbidden, NotFound, Taken, TooMany, 
 from cbe.service.routes import answers, pages, studies, system, trials
 from cbe.service.service import Service
 from cbe.service.shapes import Problem
-from cbe.service.work import plain_fault
+from cbe.service.work import MOST_FAULTS, plain_fault
 
 log = logging.getLogger("cbe.service")
 
@@ -70,6 +71,7 @@ def create_app(service: Service, *, loopback: bool = True, tls: bool = False) ->
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         responses=_REFUSALS,
     )
     app.state.service, app.state.loopback = service, loopback
@@ -80,15 +82,15 @@ def create_app(service: Service, *, loopback: bool = True, tls: bool = False) ->
     app.add_exception_handler(CbeError, _refused)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(HTTPException, _plain)
-    app.add_exception_handler(Exception, _broken)
     return app
 
 
 def problem(
     code: int, message: str, faults: list[dict[str, Any]] | None = None, headers: dict[str, str] | None = None
 ) -> Response:
-    """A refusal in the form that all of them have."""
-    return JSONResponse({"message": message, "faults": faults or []}, code, headers)
+    """A refusal in the form that all of them have; texts of others may hold what is no text."""
+    text = json.dumps({"message": message, "faults": faults or []}, ensure_ascii=False)
+    return Response(text.encode(errors="replace"), code, headers, media_type="application/json")
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -108,7 +110,7 @@ async def _malformed(request: Request, error: Exception) -> Response:
     """What does not fit the OpenAPI description, in our words."""
     assert isinstance(error, RequestValidationError)
     faults = []
-    for each in error.errors():
+    for each in error.errors()[:MOST_FAULTS]:
         key = ".".join(str(part) for part in each["loc"])
         faults.append({"where": key, "line": None, "key": key, "problem": each["msg"], "hint": ""})
     message = "; ".join(f"{fault['where']}: {fault['problem']}" for fault in faults)
@@ -118,8 +120,3 @@ async def _malformed(request: Request, error: Exception) -> Response:
 async def _plain(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return problem(error.status_code, str(error.detail), headers=dict(error.headers or {}))
-
-
-async def _broken(request: Request, error: Exception) -> Response:
-    log.error("%s %s", request.method, request.url.path, exc_info=error)
-    return problem(500, "the service has a fault; its log says more")

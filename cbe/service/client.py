@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -71,9 +72,16 @@ class Client:
     def __init__(self, url: str, http: httpx.Client) -> None:
         self.url = url
         self._http = http
+        weakref.finalize(self, http.close)  # for whoever does not
 
     def __repr__(self) -> str:
         return f"Client({self.url!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         self._http.close()
@@ -198,17 +206,19 @@ class Client:
         """A study as it goes on, until it goes on no longer; a line that breaks is taken up again."""
         waits = iter(_RECONNECT_S)
         while True:
+            broken: RunError | None = None
             try:
                 for found in self._news(name):
                     yield found
                     waits = iter(_RECONNECT_S)
                     if not found.overview.under_way:
                         return
-            except RunError:
-                wait = next(waits, None)
-                if wait is None:
-                    raise
-                time.sleep(wait)
+            except RunError as error:
+                broken = error
+            wait = next(waits, None)
+            if broken and wait is None:
+                raise broken
+            time.sleep(wait or 0)
 
     def _news(self, name: str) -> Iterator[StandingDetails]:
         """A study until it goes on no longer, or its line of events ends."""

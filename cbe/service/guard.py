@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 
-from fastapi import Request
+from fastapi import HTTPException, Request
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -13,6 +14,7 @@ from cbe.service.access import refuse_foreign
 from cbe.service.refusals import Forbidden
 
 MOST_BYTES = 1_000_000  # of a request's body
+TOO_LARGE = f"the body is larger than {MOST_BYTES:,} bytes; send less"
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
@@ -28,9 +30,7 @@ _HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 
-
-class _TooLarge(Exception):
-    pass
+log = logging.getLogger("cbe.service")
 
 
 class Guard:
@@ -58,9 +58,11 @@ class Guard:
 
         try:
             await self._guarded(scope, receive, sending)
-        except _TooLarge:
-            if not answered:
-                await _refuse(sending, 413, f"the body is larger than {MOST_BYTES:,} bytes; send less")
+        except Exception:
+            if answered:
+                raise  # uvicorn logs it, and breaks the connection off
+            log.exception("%s %s", scope["method"], scope["path"])
+            await _refuse(sending, 500, "the service has a fault; its log says more")
         finally:
             figures = scope["app"].state.figures if "app" in scope else None
             if figures is not None:
@@ -74,8 +76,9 @@ class Guard:
             await _refuse(send, 403, str(error))
             return
         length = request.headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > MOST_BYTES:
-            raise _TooLarge
+        if not length.isdecimal() or len(length) > 12 or int(length) > MOST_BYTES:
+            await _refuse(send, 413, TOO_LARGE)
+            return
         read = 0
 
         async def receiving() -> Message:
@@ -83,7 +86,7 @@ class Guard:
             message = await receive()
             read += len(message.get("body", b""))
             if read > MOST_BYTES:
-                raise _TooLarge
+                raise HTTPException(413, TOO_LARGE)
             return message
 
         await self._app(scope, receiving, send)
@@ -92,6 +95,5 @@ class Guard:
 async def _refuse(send: Send, code: int, message: str) -> None:
     content = json.dumps({"message": message, "faults": []}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
-    headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": code, "headers": headers})
     await send({"type": "http.response.body", "body": content})

@@ -27,6 +27,8 @@ from cbe.study.control import born
 
 START_S = 60.0
 
+_started: dict[int, subprocess.Popen[bytes]] = {}  # by this process, which is to take note of their end
+
 
 @dataclass(frozen=True)
 class Head:
@@ -43,10 +45,13 @@ class Head:
         for pid in _session(self.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        process = _started.pop(self.pid, None)
+        if process is not None:
+            process.wait()
 
 
-def started(store: str, cpus: int | None = None) -> Head:
-    """The head that serves a store on this machine: the one that runs, or a new one.
+def started(store: str, cpus: int | None = None, port: int | None = None) -> Head:
+    """The head that serves a store on this machine: the one that runs, or a new one, its dashboard at a port.
 
     Its token is put into the environment of this process, for the requests that go to it.
     """
@@ -61,16 +66,17 @@ def started(store: str, cpus: int | None = None) -> Head:
         found = Head(**json.loads(told.read_text()))
         if found.alive:
             return found
-    found = _start(place, cpus)
+    found = _start(place, cpus, port or _free_port())
     told.write_text(json.dumps({"address": found.address, "pid": found.pid, "born": found.born}))
     return found
 
 
-def _start(place: Path, cpus: int | None) -> Head:
-    port, client, dashboard = _free_port(), _free_port(), _free_port()
+def _start(place: Path, cpus: int | None, dashboard: int) -> Head:
+    port, client, agent = _free_port(), _free_port(), _free_port()
     command = [
         *(str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--disable-usage-stats"),
         *("--node-ip-address=127.0.0.1", f"--port={port}", f"--ray-client-server-port={client}"),
+        f"--dashboard-agent-listen-port={agent}",  # a second cluster takes no jobs without
         *("--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}"),
         *([f"--num-cpus={cpus}"] if cpus else []),
     ]
@@ -79,6 +85,7 @@ def _start(place: Path, cpus: int | None) -> Head:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
+    _started[process.pid] = process
     head = Head(f"http://127.0.0.1:{dashboard}", process.pid, born(process.pid))
     deadline = time.monotonic() + START_S
     while not _answers(head.address):

@@ -215,5 +215,9 @@ class Keeper:
         command += ["--store", self._store.uri, "--address", "auto"]
         log.info("%s: starts (%s)", name, shlex.join(command[3:]))
         about = {"cbe_store": self._store.uri, "cbe_owner": submission.owner}
-        self._jobs.submit(name, command, about, folder=self._folder)
+        try:
+            self._jobs.submit(name, command, about, folder=self._folder)
+        except CbeError:
+            submissions.write(self._store.study(name), entry.submission)  # nothing is lost
+            raise
         self._audit.record("started", "service", name, owner=submission.owner)

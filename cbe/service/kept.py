@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass
+from typing import Any
 
 MOST = 256  # answers
 MOST_BYTES = 20_000_000  # of one that is kept
@@ -24,11 +25,13 @@ class Kept:
         self._most = most
         self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
 
-    async def get(self, question: Hashable, state: object, find: Callable[[], bytes]) -> bytes:
+    async def get(
+        self, question: Hashable, state: object, find: Callable[[], Coroutine[Any, Any, bytes]]
+    ) -> bytes:
         """The answer to a question while things are in a state; whoever asks meanwhile waits for the same."""
         last = self._answers.get(question)
         if last is None or last.state != state or _failed(last.content):
-            last = _Answer(state, asyncio.ensure_future(asyncio.to_thread(find)))
+            last = _Answer(state, asyncio.ensure_future(find()))
             last.content.add_done_callback(_failed)  # an error is told to those who asked, if any still wait
             self._answers[question] = last
         self._answers.move_to_end(question)

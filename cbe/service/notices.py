@@ -134,7 +134,7 @@ class Notices:
         return why and f"{target.host}: the notice {notice.event} of {notice.study} was not taken: {why}"
 
     def _attempt(self, target: Target, content: str) -> tuple[bool, str | None, float]:
-        """Whether another attempt may help, what went wrong if anything, and how long the server wants us to wait."""
+        """Whether another attempt may help, what went wrong, and how long the server wants us to wait."""
         try:
             with _unlogged():
                 status, asked = asyncio.run(self._post(target.url, content))

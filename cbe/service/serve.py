@@ -110,10 +110,11 @@ class _OneLine(logging.Formatter):
     """No record can begin another: what was given by others has no line breaks left, and no colours."""
 
     def format(self, record: logging.LogRecord) -> str:
-        trace = record.exc_info
-        record.exc_info = None
-        line = clean(super().format(record))
-        return f"{line}\n{self.formatException(trace)}" if trace else line
+        trace, record.exc_info = record.exc_info, None
+        lines = [clean(super().format(record)).replace("\n", " ")]
+        if trace:
+            lines += [f"  {clean(line)}" for line in self.formatException(trace).splitlines()]
+        return "\n".join(lines)
 
 
 def _log() -> None:

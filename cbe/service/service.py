@@ -5,7 +5,6 @@ Nothing is kept here that a restart could lose: what is wanted stands in the sto
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import Mapping
@@ -18,7 +17,8 @@ from typing import Any
 
 from cbe.errors import CbeError, InputError
 from cbe.report.best import best
-from cbe.service import apart, submissions, work
+from cbe.service import submissions, work
+from cbe.service.apart import Apart
 from cbe.service.audit import Audit
 from cbe.service.board import Board
 from cbe.service.jobs import Jobs, RayAway
@@ -30,14 +30,18 @@ from cbe.service.standing import Standing
 from cbe.service.submissions import Submission
 from cbe.service.tokens import Failures, Holder, Role, Tokens
 from cbe.spec import StudyConfig
+from cbe.spec.changes import FREE_IN_A_STUDY
+from cbe.spec.settings import MOST_TRIALS
 from cbe.store.folder import Store, StudyFolder
 from cbe.study.control import ask_to_stop, status, stop_was_asked
 from cbe.study.overview import Details
 from cbe.study.start import amend, begin, differing, load
 
-AT_ONCE = 4  # processes apart
+AT_ONCE = 4  # processes apart for checks and reports
+QUERIES = 2  # and for SQL, which can be made to last
 CHECK_S = 10.0  # for reading a file: one that takes longer was made to
 PRIORITIES = range(-100, 101)
+OURS = ("storage", "data.root", "name")  # what the service alone says of a study
 LOCAL = Holder("local", Role.admin, "")  # whoever is on this machine, where there are no tokens
 
 log = logging.getLogger("cbe.service")
@@ -57,8 +61,9 @@ class Service:
     keeper: Keeper = field(init=False)
     board: Board = field(init=False)
     kept: Kept = field(default_factory=Kept)
-    at_once: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
-    one_plan: asyncio.Lock = field(default_factory=asyncio.Lock)
+    apart: Apart = field(default_factory=lambda: Apart(AT_ONCE))
+    queries: Apart = field(default_factory=lambda: Apart(QUERIES, died=InputError))
+    plans: Apart = field(default_factory=lambda: Apart(1))
     _post: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "notices"))
 
     def __post_init__(self) -> None:
@@ -86,16 +91,18 @@ class Service:
         seen = replace(overview, state=state, why=why)
         return Standing(seen, wanted.owner, wanted.priority, wanted.submitted, place)
 
-    def submit(self, text: str, holder: Holder, priority: int = 0) -> tuple[str, bool]:
-        """Takes a study file into the queue; says its name, and whether it is new.
+    async def check(self, text: str) -> dict[str, Any]:
+        """What is wrong with a study file, or what it asks for and its values; see `work.check`."""
+        found: dict[str, Any] = await self.apart.call(work.check, text, self.store.uri, timeout_s=CHECK_S)
+        return found
+
+    def submit(self, values: Mapping[str, Any], holder: Holder, priority: int = 0) -> tuple[str, bool]:
+        """Takes the values of a checked file into the queue; says the study's name, and whether it is new.
 
         The same file under the same name is the same study, however often it is sent.
         """
         self._may_have(priority, holder)
-        told = apart.call(work.check, text, self.store.uri, timeout_s=CHECK_S)
-        if told["faults"]:
-            raise work.config_error(told["faults"])
-        study = StudyConfig.model_validate(told["values"])
+        study = StudyConfig.model_validate(values)
         with self.keeper.lock:
             folder = self.store.study(study.name)
             if folder.exists():
@@ -180,7 +187,7 @@ class Service:
     def concurrency(self, values: Mapping[str, Any]) -> int:
         """How many trials of a study the cluster, as large as it is now, holds at once."""
         wanted, have = StudyConfig.model_validate(values).resources, self.jobs.resources()["total"]
-        fits = [have.get("CPU", 0) / (wanted.workers * wanted.cpus)]
+        fits = [MOST_TRIALS, have.get("CPU", 0) / (wanted.workers * wanted.cpus)]
         if wanted.gpus or (wanted.gpus is None and have.get("GPU")):
             fits.append(have.get("GPU", 0) / (wanted.workers * (wanted.gpus or 1)))
         return wanted.concurrent or max(1, int(min(fits) + 1e-9))
@@ -212,10 +219,11 @@ class Service:
     def _amend(self, folder: StudyFolder, settings: Mapping[str, Any] | None) -> None:
         if not settings:
             return
-        for key in ("storage", "data.root", "name"):
+        for key in OURS:
             if any(given == key or given.startswith(f"{key}.") for given in settings):
                 raise InputError(f"{key}: cannot be changed through the service; leave it out")
-        amend(folder, settings=[f"{key}={_setting(value)}" for key, value in settings.items()])
+        given = [f"{key}={_setting(value)}" for key, value in settings.items()]
+        amend(folder, settings=given, free=FREE_IN_A_STUDY - {*OURS})
 
     def _entry(self, name: str) -> Entry | None:
         self.keeper.refresh(name)
@@ -254,6 +262,8 @@ class Service:
             log.warning("%s", error)
 
     def close(self) -> None:
+        for each in (self.apart, self.queries, self.plans):
+            each.close()
         self.keeper.stop()
         self._post.shutdown(wait=False, cancel_futures=True)
 

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from cbe.service.service import PRIORITIES
 from cbe.service.tokens import Role
 from cbe.study.overview import Part, Spent
 
+MOST_SETTINGS = 20_000  # characters of all settings together
+
+Key = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\.[a-z0-9_]+)*$", max_length=100)]
 Setting = str | int | float | bool | None | list[Any] | dict[str, Any]
+
+
+def _short(settings: dict[str, Any]) -> dict[str, Any]:
+    try:
+        length = len(json.dumps(settings))
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    if length > MOST_SETTINGS:
+        raise ValueError(f"is longer than {MOST_SETTINGS:,} characters")
+    return settings
+
+
+Settings = Annotated[
+    dict[Key, Setting], Field(max_length=100, description="By key, as budget.trials"), AfterValidator(_short)
+]
 
 
 class Problem(BaseModel):
@@ -115,13 +134,13 @@ class Table(BaseModel):
 
 class Change(BaseModel):
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
-    settings: Annotated[dict[str, Setting], Field(alias="set", max_length=100)] = {}
-    priority: Annotated[int, Field(ge=PRIORITIES[0], le=PRIORITIES[-1])] | None = None
+    settings: Annotated[Settings, Field(alias="set")] = {}
+    priority: Annotated[int, Field(strict=True, ge=PRIORITIES[0], le=PRIORITIES[-1])] | None = None
 
 
 class Resume(BaseModel):
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
-    settings: Annotated[dict[str, Setting], Field(alias="set", max_length=100)] = {}
+    settings: Annotated[Settings, Field(alias="set")] = {}
 
 
 class About(BaseModel):

@@ -2,21 +2,52 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from cbe.errors import ConfigError, Fault
+import yaml
+
+from cbe.errors import ConfigError, Fault, InputError
 from cbe.spec import StudyConfig
 from cbe.spec.files import Place, parse, read_config_text, where_in
+from cbe.spec.search import grid
 from cbe.store.folder import Store
 
 FILE = Path("study.yaml")
 MOST_FAULTS = 100
+MOST_TEXT = 100_000  # characters of a study's file, which is read again and again
+MOST_POINTS = 100_000  # of a grid, which are counted as often
 _WHERE = re.compile(rf"{re.escape(str(FILE))}(?::(\d+))? ?(.*)")
 _NO_GPU = "Time and cost are left out: trials want GPUs, and the service's machine, which measures, has none."
 _PRESETS = 2  # the paper's config and the base are confirmed too
+
+
+def from_json(text: str) -> str:
+    """A study file that came as JSON, as YAML."""
+    try:
+        plain = json.loads(text, object_pairs_hook=_each_once, parse_constant=_no_number)
+    except ValueError as error:
+        raise InputError(f"the body is not valid JSON ({error}); mend it, or send YAML") from None
+    if not isinstance(plain, dict):
+        raise InputError(f"the body is a {type(plain).__name__}; wanted an object with a study's keys")
+    return yaml.safe_dump(plain, sort_keys=False)
+
+
+def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"{key} is given twice")
+        found[key] = value
+    return found
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number")
 
 
 def check(text: str, store: str) -> dict[str, Any]:
@@ -58,6 +89,12 @@ def _not_here(text: str, study: StudyConfig, store: str) -> Iterator[Fault]:
         yield fault(("storage", "store"), "the service keeps results in its own store")
     if study.data.root != usual.data.root:
         yield fault(("data", "root"), "the service keeps downloads in a folder of its own")
+    if len(text) > MOST_TEXT:
+        yield Fault(str(FILE), f"is longer than {MOST_TEXT:,} characters", "run it without the service")
+    counted = study.sampler.name == "grid" and study.budget.trials is None
+    if counted and sum(1 for _ in islice(grid(study), MOST_POINTS + 1)) > MOST_POINTS:
+        problem = f"the grid has more than {MOST_POINTS:,} points"
+        yield Fault(where_in(("search",), FILE, lines), problem, "give budget.trials, or search less")
 
 
 def plain_fault(fault: Fault) -> dict[str, Any]:
@@ -97,11 +134,9 @@ def plan(values: Mapping[str, Any], concurrent: int) -> dict[str, Any]:
 def sql(store: str, query: str, study: str | None, timeout_s: float, most: int) -> dict[str, Any]:
     """The answer to one SELECT, its first rows where there are many."""
     from cbe.report.results import Results
-    from cbe.words import finite
 
     found = Results(Store.open(store)).sql(query, study, timeout_s)
-    some = found.slice(0, most)
-    columns = [[finite(value) for value in column.to_pylist()] for column in some.columns]
+    columns = [column.to_pylist() for column in found.slice(0, most).columns]
     rows = [list(row) for row in zip(*columns, strict=True)]
     return {"columns": found.column_names, "rows": rows, "truncated": len(found) > most}
 
@@ -113,12 +148,13 @@ def best(store: str, name: str, k: int, where: str) -> dict[str, Any]:
     return best_of(Store.open(store).study(name), k, where=where).to_plain()
 
 
-def best_of_all(store: str, k: int, where: str | None) -> list[dict[str, Any]]:
+def best_of_all(store: str, k: int, where: str | None) -> dict[str, Any]:
+    """The best configs of all studies, for each set of images and labels."""
     from dataclasses import asdict
 
     from cbe.report.across import best_of_all as best_of_each
 
-    return [asdict(task) for task in best_of_each(Store.open(store), k, where)]
+    return {"tasks": [asdict(task) for task in best_of_each(Store.open(store), k, where)]}
 
 
 def report(store: str, name: str) -> bytes:

@@ -181,8 +181,8 @@ def _is_text(value: str) -> bool:
 def _scalar(text: str, where: str) -> Any:
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ConfigError([Fault(where, f"{text!r} is not a value", "quote it")]) from None
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError):
+        raise ConfigError([Fault(where, f"{_short(text)} is not a value", "quote it")]) from None
 
 
 def _place_of(key: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -55,7 +55,13 @@ def load(store: Store, name: str) -> tuple[StudyConfig, StudyFolder]:
         return read_config(StudyConfig, path), folder
 
 
-def amend(folder: StudyFolder, *, file: Path | None = None, settings: Sequence[str] = ()) -> StudyConfig:
+def amend(
+    folder: StudyFolder,
+    *,
+    file: Path | None = None,
+    settings: Sequence[str] = (),
+    free: Collection[str] = FREE_IN_A_STUDY,
+) -> StudyConfig:
     """The study to go on with: as stored, or as edited where that leaves its trials comparable."""
     with _local_file(folder) as path:
         stored = read_config(StudyConfig, path)
@@ -68,7 +74,7 @@ def amend(folder: StudyFolder, *, file: Path | None = None, settings: Sequence[s
     require_same(
         stored.to_plain(),
         study.to_plain(),
-        free=FREE_IN_A_STUDY,
+        free=free,
         what="study",
         hint="trials of both could not be compared: begin a study of another name",
     )

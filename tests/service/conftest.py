@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -46,10 +47,13 @@ def free_port() -> int:
 class Served:
     """A service as a process of its own, and a caller of it."""
 
-    def __init__(self, store: Path, ray: str, *options: str, token: str | None = None) -> None:
+    def __init__(
+        self, store: Path, ray: str, *options: str, token: str | None = None, trusted: Path | None = None
+    ) -> None:
         self.store, self.ray, self.options, self.token = store, ray, options, token
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{'https' if trusted else 'http'}://127.0.0.1:{self.port}"
+        self.verify = ssl.create_default_context(cafile=str(trusted)) if trusted else True
         self.log = store.parent / f"{store.name}.log"
         self.start()
 
@@ -59,7 +63,9 @@ class Served:
             self.process = subprocess.Popen(
                 [*command, *self.options], stdout=output, stderr=subprocess.STDOUT, cwd=self.store.parent
             )
-        self.http = httpx.Client(base_url=self.url, headers=bearer(self.token), timeout=60)
+        self.http = httpx.Client(
+            base_url=self.url, headers=bearer(self.token), timeout=60, verify=self.verify
+        )
         until(self._answers, 60, "the service")
 
     def _answers(self) -> bool:
@@ -96,8 +102,10 @@ def text_of(name: str = "small", **sections: Any) -> str:
 
 
 @contextmanager
-def serving(store: Path, ray: str, *options: str, token: str | None = None) -> Iterator[Served]:
-    served = Served(store, ray, *options, token=token)
+def serving(
+    store: Path, ray: str, *options: str, token: str | None = None, trusted: Path | None = None
+) -> Iterator[Served]:
+    served = Served(store, ray, *options, token=token, trusted=trusted)
     try:
         yield served
     finally:

@@ -214,7 +214,7 @@ def facts(evidence: Evidence) -> list[tuple[str, str]]:
             ", ".join(f"{each.direction} {METRICS[each.metric].title}" for each in study.objectives),
         ),
         ("Time", _time(evidence) if rows else ""),
-        ("Cost", f"{usd(_sum(rows, 'cost_usd'))}, {_sum(rows, 'gpu_s') / 3600:,.2f} GPU hours" if rows else ""),
+        ("Cost", _cost(rows) if rows else ""),
         ("Searched on", _pairs(row for row in rows if row["role"] == "search")),
         ("Confirmed on", _pairs(row for row in rows if row["role"] == "confirm")),
         ("Trains", f"{study.method.name}, {study.model.name}, {study.training.steps:,} steps, {data}"),
@@ -227,6 +227,10 @@ def _time(evidence: Evidence) -> str:
     total = f"{duration(_sum(evidence.rows, 'wall_s'))} in trials"
     elapsed = evidence.progress.elapsed_s
     return f"{total}, {duration(elapsed)} by the clock" if elapsed else total
+
+
+def _cost(rows: Sequence[Row]) -> str:
+    return f"{usd(_sum(rows, 'cost_usd'))}, {_sum(rows, 'gpu_s') / 3600:,.2f} GPU hours"
 
 
 def _pairs(rows: Iterable[Row]) -> str:

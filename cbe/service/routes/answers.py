@@ -9,12 +9,12 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, Response
 
 from cbe.report.best import Answer, best
-from cbe.service import apart, work
+from cbe.service import work
 from cbe.service.access import Ours, Reader, Submitter
 from cbe.service.board import encode
 from cbe.service.routes.bodies import STUDY_FILE, StudyText
 from cbe.service.routes.names import Condition, Many, Study
-from cbe.service.service import CHECK_S, Service
+from cbe.service.service import Service
 from cbe.service.shapes import Checked, Page, PlanShape, Query, Table, Tasks
 from cbe.words import finite
 
@@ -31,10 +31,10 @@ async def best_of(service: Ours, who: Reader, name: Study, k: Many = 1, where: C
     """The k best configs of a study, and how sure that is."""
     folder = await asyncio.to_thread(service.known, name)
 
-    def find() -> bytes:
-        if where:  # SQL is answered apart
-            return encode(apart.call(work.best, service.store.uri, name, k, where, timeout_s=SQL_S))
-        return encode(finite(best(folder, k).to_plain()))
+    async def find() -> bytes:
+        if where:
+            return await service.queries.answer(work.best, service.store.uri, name, k, where, timeout_s=SQL_S)
+        return await asyncio.to_thread(lambda: encode(finite(best(folder, k).to_plain())))
 
     return _json(await service.kept.get(("best", name, k, where), _ended(service, name), find))
 
@@ -43,9 +43,11 @@ async def best_of(service: Ours, who: Reader, name: Study, k: Many = 1, where: C
 async def best_of_all(service: Ours, who: Reader, k: Many = 1, where: Condition = None) -> Response:
     """The k best configs of all studies, for each set of images and labels."""
 
-    def find() -> bytes:
-        found = apart.call(work.best_of_all, service.store.uri, k, where, timeout_s=REPORT_S)
-        return encode({"tasks": finite(found)})
+    async def find() -> bytes:
+        given = (service.store.uri, k, where)
+        if where:
+            return await service.queries.answer(work.best_of_all, *given, timeout_s=SQL_S)
+        return await service.apart.answer(work.best_of_all, *given, timeout_s=REPORT_S)
 
     state = tuple((each.name, each.ended) for each in service.board.all())
     return _json(await service.kept.get(("best", k, where), state, find))
@@ -56,13 +58,8 @@ async def sql(service: Ours, who: Reader, asked: Query) -> Response:
     """The answer to one SELECT over trials, metrics, confusions and events; its first 10,000 rows."""
     if asked.study is not None:
         await asyncio.to_thread(service.known, asked.study)
-
-    def find() -> bytes:
-        given = (service.store.uri, asked.query, asked.study, SQL_S, MOST_ROWS)
-        return encode(apart.call(work.sql, *given, timeout_s=SQL_S + 1))
-
-    async with service.at_once:
-        return _json(await asyncio.to_thread(find))
+    given = (service.store.uri, asked.query, asked.study, SQL_S, MOST_ROWS)
+    return _json(await service.queries.answer(work.sql, *given, timeout_s=SQL_S + 1))
 
 
 @router.get("/studies/{name}/report", response_class=HTMLResponse)
@@ -70,12 +67,10 @@ async def report(service: Ours, who: Reader, name: Study) -> Response:
     """The study's report: one HTML file that opens anywhere."""
     await asyncio.to_thread(service.known, name)
 
-    def find() -> bytes:
-        found: bytes = apart.call(work.report, service.store.uri, name, timeout_s=REPORT_S)
-        return found
+    async def find() -> bytes:
+        return await service.apart.answer(work.report, service.store.uri, name, timeout_s=REPORT_S)
 
-    async with service.at_once:
-        content = await service.kept.get(("report", name), _version(service, name), find)
+    content = await service.kept.get(("report", name), _version(service, name), find)
     # A file to keep, not a page of this service, whose policy it would not meet.
     headers = {"Content-Disposition": f'attachment; filename="{name}.html"'}
     return HTMLResponse(content, headers=headers)
@@ -86,40 +81,32 @@ async def page(service: Ours, who: Reader, name: Study) -> Response:
     """The report's parts, for a page that updates itself."""
     await asyncio.to_thread(service.known, name)
 
-    def find() -> bytes:
-        return encode(apart.call(work.page, service.store.uri, name, timeout_s=REPORT_S))
+    async def find() -> bytes:
+        return await service.apart.answer(work.page, service.store.uri, name, timeout_s=REPORT_S)
 
-    async with service.at_once:
-        return _json(await service.kept.get(("page", name), _version(service, name), find))
+    return _json(await service.kept.get(("page", name), _version(service, name), find))
 
 
 @router.post("/check", responses={200: {"model": Checked}}, openapi_extra=STUDY_FILE)
 async def check(service: Ours, who: Reader, text: StudyText) -> Response:
     """What is wrong with a study file, each fault with its line; or what the file asks for."""
-    async with service.at_once:
-        found = await asyncio.to_thread(_checked, service, text)
+    found = await service.check(text)
     return _json(encode({"faults": found["faults"], "about": found["about"]}))
 
 
 @router.post("/plan", responses={200: {"model": PlanShape}}, openapi_extra=STUDY_FILE)
 async def plan(service: Ours, who: Submitter, text: StudyText) -> Response:
     """What a study will take: trials, steps, time and cost, by a probe of a few steps on this machine."""
-    found = await asyncio.to_thread(_checked, service, text)
+    found = await service.check(text)
     if found["faults"]:
         raise work.config_error(found["faults"])
     values: dict[str, Any] = found["values"]
     concurrent = await asyncio.to_thread(service.concurrency, values)
 
-    def find() -> bytes:
-        return encode(finite(apart.call(work.plan, values, concurrent, timeout_s=PLAN_S, memory=None)))
+    async def find() -> bytes:
+        return await service.plans.answer(work.plan, values, concurrent, timeout_s=PLAN_S, memory=None)
 
-    async with service.one_plan:
-        return _json(await service.kept.get(("plan", encode(values)), concurrent, find))
-
-
-def _checked(service: Service, text: str) -> dict[str, Any]:
-    found: dict[str, Any] = apart.call(work.check, text, service.store.uri, timeout_s=CHECK_S)
-    return found
+    return _json(await service.kept.get(("plan", encode(values)), concurrent, find))
 
 
 def _ended(service: Service, name: str) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import mimetypes
+import re
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -14,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 router = APIRouter(include_in_schema=False)
 
-_KINDS = (".js", ".css", ".svg")
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,40}\.(js|css|svg)")
 _PLACES = ("cbe.service.web", "cbe.report.page")
 _OF_WHEELS = {
     "plotly.min.js": ("plotly", "package_data/plotly.min.js"),
@@ -40,10 +41,9 @@ async def docs() -> Response:
 @router.get("/assets/{name}")
 async def asset(name: str, request: Request) -> Response:
     """A script or a style."""
-    found = _asset(name)
-    if found is None:
-        raise HTTPException(404, f"no file {name[:80]} belongs to the page")
-    content, packed, tag = found
+    if _place(name) is None:
+        raise HTTPException(404, f"no file {name[:80]!r} belongs to the page")
+    content, packed, tag = _asset(name)
     headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
@@ -54,12 +54,10 @@ async def asset(name: str, request: Request) -> Response:
 
 
 @cache
-def _asset(name: str) -> tuple[bytes, bytes, str] | None:
+def _asset(name: str) -> tuple[bytes, bytes, str]:
     """A file, the same packed, and a tag that changes with it."""
     place = _place(name)
-    if place is None or not place.is_file():
-        return None
-    content = place.read_bytes()
+    content = place.read_bytes() if place else b""
     packed = gzip.compress(content, 6, mtime=0)
     return content, packed, f'"{len(content)}-{hash(content) & 0xFFFFFFFF:x}"'
 
@@ -68,13 +66,9 @@ def _place(name: str) -> Traversable | None:
     if name in _OF_WHEELS:
         package, path = _OF_WHEELS[name]
         return files(package) / path
-    if "/" in name or "\\" in name or name.startswith(".") or not name.endswith(_KINDS):
+    if not _NAME.fullmatch(name):
         return None
-    for package in _PLACES:
-        place = files(package) / name
-        if place.is_file():
-            return place
-    return None
+    return next((place for package in _PLACES if (place := files(package) / name).is_file()), None)
 
 
 def _own(name: str) -> str:

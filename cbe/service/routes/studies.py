@@ -16,6 +16,7 @@ from cbe.service.routes.bodies import STUDY_FILE, StudyText
 from cbe.service.routes.names import Limit, Offset, Study, Text
 from cbe.service.service import Service
 from cbe.service.shapes import Change, Resume, StandingShape, Studies, StudyShape
+from cbe.service.work import config_error
 from cbe.store.folder import STUDY_FILE as FILE
 
 MOST_LISTENERS = 1000
@@ -59,7 +60,10 @@ async def submit(
     service: Ours, who: Submitter, text: StudyText, priority: Annotated[int, Query(ge=-100, le=100)] = 0
 ) -> Response:
     """Submit a study file; the same file again is the same study, another one under its name is refused."""
-    name, new = await asyncio.to_thread(service.submit, text, who, priority)
+    found = await service.check(text)
+    if found["faults"]:
+        raise config_error(found["faults"])
+    name, new = await asyncio.to_thread(service.submit, found["values"], who, priority)
     return await _standing(service, name, 201 if new else 200)
 
 

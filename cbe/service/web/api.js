@@ -12,7 +12,10 @@ export const token = {
   get() { try { return sessionStorage.getItem(KEY); } catch { return memory; } },
   set(value) {
     memory = value;
-    try { if (value) sessionStorage.setItem(KEY, value); else sessionStorage.removeItem(KEY); } catch { /* in memory */ }
+    try {
+      if (value) sessionStorage.setItem(KEY, value);
+      else sessionStorage.removeItem(KEY);
+    } catch { /* in memory, then */ }
   },
 };
 
@@ -50,7 +53,7 @@ async function faultOf(answer) {
   return new Fault(answer.status, message, Array.isArray(said.faults) ? said.faults : []);
 }
 
-// One request. `as`: json, text, blob or whole, which gives status and JSON. Throws a Fault with a text for the reader.
+// One request; answers with JSON, or `as` text or a blob. Throws a Fault with a text for the reader.
 export async function ask(path, { method = "GET", body, type, signal, as = "json", quiet = false } = {}) {
   const sent = type || (body !== undefined ? "application/json" : null);
   let answer;
@@ -70,14 +73,13 @@ export async function ask(path, { method = "GET", body, type, signal, as = "json
     throw fault;
   }
   if (answer.status === 204) return null;
-  if (as === "whole") return { status: answer.status, content: await answer.json() };
   return answer[as]();
 }
 
 export const studyPath = (name, rest = "") => `/api/studies/${encodeURIComponent(name)}${rest}`;
 
-// Events of a path for as long as the page is open and seen. `heard(kind, data)` for each; `connected(text)` with ""
-// when they come and with a text when they do not; `gone(fault)` where trying again would not help.
+// Events of a path for as long as the page is open and seen. `heard(kind, data)` for each; `connected(text)`
+// with "" when they come and with a text when they do not; `gone(fault)` where trying again would not help.
 export function follow(path, { heard, connected, gone }) {
   let failures = 0;
   let stop = null;
@@ -88,7 +90,8 @@ export function follow(path, { heard, connected, gone }) {
     const alive = () => { clearTimeout(last); last = setTimeout(() => stop.abort(), SILENT_MS); };
     try {
       const answer = await fetch(path, {
-        signal: stop.signal, cache: "no-store", credentials: "omit", headers: headers({ Accept: "text/event-stream" }),
+        signal: stop.signal, cache: "no-store", credentials: "omit",
+        headers: headers({ Accept: "text/event-stream" }),
       });
       if (!answer.ok) throw await faultOf(answer);
       connected("");

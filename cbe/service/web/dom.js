@@ -38,20 +38,19 @@ export function arrange(parent, wanted) {
 // Tells those who do not see the page what has changed.
 export function announce(text) { write(find("said"), text); }
 
-let clearing = 0;
+// Shows what went wrong until something else is done; without an error, nothing.
 export function complain(error) {
   const place = find("notice");
-  clearTimeout(clearing);
-  if (!error) { show(place, ""); return; }
-  show(place, error.message || String(error));
-  place.scrollIntoView({ block: "nearest" });
-  clearing = setTimeout(() => show(place, ""), 20000);
+  show(place, error ? error.message || String(error) : "");
+  if (error) place.scrollIntoView({ block: "nearest" });
 }
 
-export function bar(label) {
+// A line of progress; `link` in place of its name, where that leads somewhere.
+export function bar(label, link) {
   const progress = el("progress", { max: 1, value: 0, "aria-label": label });
   const count = el("span", { class: "count" });
-  const line = el("div", { class: "bar-line" }, el("span", { class: "bar-name", "aria-hidden": "true" }, label), progress, count);
+  const name = el("span", { class: "bar-name", "aria-hidden": link ? null : "true" }, link || label);
+  const line = el("div", { class: "bar-line" }, name, progress, count);
   line.fill = (done, total, said) => {
     progress.max = Math.max(total, 1);
     progress.value = Math.min(done, total);
@@ -61,9 +60,11 @@ export function bar(label) {
   return line;
 }
 
+// Names and texts; those without a text are not shown.
 export function facts(names) {
   const cells = new Map(names.map((name) => [name, el("dd")]));
-  const list = el("dl", { class: "facts" }, [...cells].map(([name, cell]) => el("div", {}, el("dt", {}, name), cell)));
+  const pairs = [...cells].map(([name, cell]) => el("div", {}, el("dt", {}, name), cell));
+  const list = el("dl", { class: "facts" }, pairs);
   list.fill = (values) => {
     for (const [name, cell] of cells) {
       cell.parentElement.hidden = !values[name];
@@ -77,7 +78,8 @@ export function stateMark(state) { return el("span", { class: `state ${state}` }
 
 // A code with a button that copies it.
 export function code(id, label, text) {
+  const copy = el("button", { type: "button", class: "copy", "data-of": id, "aria-label": `Copy ${label}` }, "Copy");
   return el("div", { class: "code" },
-    el("p", { class: "bar" }, el("button", { type: "button", class: "copy", "data-of": id, "aria-label": `Copy ${label}` }, "Copy")),
+    el("p", { class: "bar" }, copy),
     el("pre", { id, tabindex: "0", "aria-label": label, role: "region" }, text));
 }

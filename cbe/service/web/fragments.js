@@ -1,5 +1,5 @@
-// HTML that the service has rendered and escaped, put in place of what it said before: what is the same stays, and
-// with it the reader's place, focus, selection, open details, filter and zoom.
+// HTML that the service has rendered and escaped, put in place of what it said before: what is the same stays,
+// and with it the reader's place, focus, selection, open details, filter and zoom.
 
 const OWN_ATTRIBUTES = "tr[data-trial], th[data-key], details, input, .frame, .plot"; // the page writes these itself
 const OWN_CONTENT = ".plot, output, .copy";
@@ -12,19 +12,20 @@ export function renew(place, html) {
 
 function keyOf(node) {
   if (node.nodeType !== Node.ELEMENT_NODE) return null;
-  return node.id || node.dataset.trial || (node.tagName === "SECTION" && node.getAttribute("aria-labelledby")) || null;
+  const heading = node.tagName === "SECTION" ? node.getAttribute("aria-labelledby") : null;
+  return node.id || node.dataset.trial || heading;
 }
 
 function match(old, fresh) {
   const known = new Map([...old.childNodes].map((node) => [keyOf(node), node]));
-  const sorted = old.nodeName === "TBODY" && old.parentElement.querySelector("[aria-sort]"); // the reader's order stays
+  const sorted = old.nodeName === "TBODY" && old.parentElement.querySelector("[aria-sort]"); // by the reader
   const kept = new Set();
   let at = old.firstChild;
   for (const next of [...fresh.childNodes]) {
     while (at && kept.has(at)) at = at.nextSibling;
     const key = keyOf(next);
     let same = key ? known.get(key) : at;
-    if (same && (same.nodeType !== next.nodeType || same.nodeName !== next.nodeName || keyOf(same) !== key)) same = null;
+    if (same && (same.nodeName !== next.nodeName || keyOf(same) !== key)) same = null;
     if (!same) {
       old.insertBefore(next, at);
       kept.add(next);

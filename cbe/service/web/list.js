@@ -10,25 +10,29 @@ const COLUMNS = ["Study", "State", "Progress", "Best so far", "Spent", "Time lef
 export function open(main, me, connected) {
   document.title = "Studies · CBE Studies";
   const lines = new Map(); // by study: its row, made once and written anew
+  let whole = true; // whether the next news are of all studies
   let limit = MOST;
 
-  const filter = el("input", { id: "filter", type: "search", autocomplete: "off", spellcheck: "false", placeholder: "name, question or owner" });
-  const state = el("select", { id: "state" }, el("option", { value: "" }, "all states"), STATES.map((each) => el("option", { value: each }, each)));
-  const shown = el("output", { id: "shown", for: "filter state", "aria-live": "polite" });
+  const filter = el("input", {
+    id: "filter", type: "search", autocomplete: "off", spellcheck: "false", placeholder: "name, question or owner",
+  });
+  const state = el("select", { id: "state-filter" },
+    el("option", { value: "" }, "all states"), STATES.map((each) => el("option", { value: each }, each)));
+  const shown = el("output", { id: "shown", for: "filter state-filter", "aria-live": "polite" });
   const body = el("tbody", { role: "rowgroup" });
   const table = el("table", { id: "studies", class: "studies", role: "table", "aria-labelledby": "studies-title" },
     el("thead", { role: "rowgroup" }, el("tr", { role: "row" },
       COLUMNS.map((name) => el("th", { scope: "col", role: "columnheader" }, name)))), body);
-  const more = el("p", { hidden: true }, el("button", { type: "button", id: "more", onclick: () => { limit += MOST; sift(); } }, "Show more"));
+  const further = () => { limit += MOST; sift(); };
+  const more = el("p", { hidden: true }, el("button", { type: "button", id: "more", onclick: further }, "Show more"));
   const controls = el("p", { class: "filter" },
-    el("label", { for: "filter" }, "Filter"), filter, el("label", { for: "state" }, "State"), state, shown);
+    el("label", { for: "filter" }, "Filter"), filter, el("label", { for: "state-filter" }, "State"), state, shown);
   const part = el("div", { hidden: true }, controls, el("div", { class: "wide" }, table), more);
   const empty = nothing(me);
   const waiting = el("p", { class: "lead", id: "loading" }, "Loading …");
-  main.replaceChildren(
-    el("div", { class: "head" }, el("h1", { id: "studies-title" }, "Studies"),
-      me.role === "read" ? null : el("a", { class: "button primary", href: "/submit" }, "Submit a study")),
-    waiting, empty, part);
+  const submit = el("a", { class: "button primary", href: "/submit", hidden: true }, "Submit a study");
+  const head = el("div", { class: "head" }, el("h1", { id: "studies-title" }, "Studies"), submit);
+  main.replaceChildren(head, waiting, empty, part);
 
   function sift() {
     const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -42,6 +46,7 @@ export function open(main, me, connected) {
     write(shown, `${found.length} of ${lines.size}`);
     empty.hidden = lines.size > 0;
     part.hidden = lines.size === 0;
+    submit.hidden = part.hidden || me.role === "read"; // where there is nothing, the way stands below
   }
   filter.addEventListener("input", sift);
   state.addEventListener("change", sift);
@@ -53,15 +58,26 @@ export function open(main, me, connected) {
     const changes = [];
     for (const standing of data.studies || []) {
       const line = lines.get(standing.study) || lineOf(standing.study);
-      if (line.standing && line.standing.state !== standing.state) changes.push(`${standing.study} is ${standing.state}`);
+      const before = line.standing ? line.standing.state : standing.state;
+      if (before !== standing.state) changes.push(`${standing.study} is ${standing.state}`);
       line.fill(standing);
       lines.set(standing.study, line);
     }
-    for (const name of data.gone || []) lines.delete(name);
+    const there = new Set((data.studies || []).map(({ study }) => study));
+    const gone = whole ? [...lines.keys()].filter((name) => !there.has(name)) : data.gone || [];
+    for (const name of gone) lines.delete(name);
+    whole = false;
     if (!first && changes.length) announce(changes.slice(0, 3).join(", "));
     sift();
   }
-  follow("/api/events", { heard, connected, gone: (fault) => connected(fault.message) });
+  follow("/api/events", {
+    heard,
+    connected(text) {
+      whole = !text;
+      connected(text);
+    },
+    gone: (fault) => connected(fault.message),
+  });
   setInterval(() => { for (const line of lines.values()) line.age(); }, 30000);
 }
 
@@ -121,8 +137,9 @@ function nothing(me) {
   const how = me.role === "read" ? [] : [
     el("p", {}, el("a", { class: "button primary", href: "/submit" }, "Submit a study"))];
   return el("section", { id: "empty", hidden: true },
-    el("p", { class: "lead" }, "There are no studies yet. A study is a YAML file that asks a question: what to train, what to search, and how much to spend on it."),
+    el("p", { class: "lead" }, "There are no studies yet. A study is a YAML file that asks a question: ",
+      "what to train, what to search, and how much to spend on it."),
     how,
     el("p", { class: "note" }, "Or from a shell:"),
-    el("pre", { class: "plain", tabindex: "0" }, `cbe run study.yaml --address ${location.origin}`));
+    el("pre", { class: "plain", tabindex: "0" }, `cbe submit study.yaml --address ${location.origin}`));
 }

@@ -22,12 +22,16 @@ function askForToken(fault) {
   find("sign-out").hidden = true;
   show(find("who"), "");
   connected("");
-  const input = el("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false", required: true, "aria-describedby": "token-fault" });
+  const input = el("input", {
+    id: "token", type: "password", autocomplete: "off", spellcheck: "false", required: true,
+    "aria-describedby": "token-fault",
+  });
   const said = el("p", { id: "token-fault", class: "fault", role: "alert" });
   if (token.get()) said.textContent = fault.message;
   const form = el("form", { id: "sign-in", class: "narrow" },
     el("h1", {}, "Sign in"),
-    el("p", { class: "lead" }, "This service asks for a token. Whoever runs it makes one with ", el("code", {}, "cbe token create"), "."),
+    el("p", { class: "lead" }, "This service asks for a token. Whoever runs it makes one with ",
+      el("code", {}, "cbe token create"), "."),
     el("p", { class: "field" }, el("label", { for: "token" }, "Token"), input),
     said,
     el("p", {}, el("button", { class: "primary" }, "Sign in"),

@@ -6,8 +6,9 @@ import { panels } from "./figures.js";
 import { renew } from "./fragments.js";
 
 const PARTS = {
-  answer: ["sentence", "Answer"], search: ["search-title", "Search"], paper: ["paper-title", "Paper’s figures"],
-  trials: ["trials-title", "Trials"], spent: ["spent-title", "Time and cost"], provenance: ["provenance-title", "Provenance"],
+  answer: ["sentence", "Answer"], search: ["search-title", "Search"],
+  paper: ["paper-title", "Paper’s figures"], trials: ["trials-title", "Trials"],
+  spent: ["spent-title", "Time and cost"], provenance: ["provenance-title", "Provenance"],
 };
 const LEAST_MS = 10000;
 const REST = 4; // times as long as the service took to make it
@@ -18,8 +19,9 @@ export function report(name, openTrial) {
   const links = Object.fromEntries(Object.entries(PARTS).map(([part, [, title]]) => [
     part, el("a", { href: `#${part}`, hidden: true }, title)]));
   const nav = el("nav", { "aria-label": "Sections", class: "sections" }, Object.values(links));
+  const loading = el("p", { class: "lead", id: "report-loading" }, "Loading the report …");
   const trouble = el("p", { id: "report-trouble", class: "banner", role: "status", hidden: true });
-  const parts = el("div", { id: "report" }, trouble, Object.values(sections));
+  const parts = el("div", { id: "report" }, loading, trouble, Object.values(sections));
   const draw = panels(openTrial);
   let version = null;
   let table = null;
@@ -36,10 +38,12 @@ export function report(name, openTrial) {
       renew(section, html);
       section.hidden = links[part].hidden = !html;
     }
-    if (!find("trial-table")) table = null;
-    else if (table && table.of === find("trial-table")) table.refresh();
-    else table = { of: find("trial-table"), ...globalThis.cbePage.trialTable(find("trial-table"), find("filter"), find("shown")) };
-    if (anchor) window.scrollBy({ top: anchor.element.getBoundingClientRect().top - anchor.top, behavior: "instant" });
+    const found = find("trial-table");
+    if (table && table.of === found) table.refresh();
+    else table = found && { of: found, ...globalThis.cbePage.trialTable(found, find("filter"), find("shown")) };
+    if (anchor) {
+      window.scrollBy({ top: anchor.element.getBoundingClientRect().top - anchor.top, behavior: "instant" });
+    }
     if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
   }
   // The part that the reader sees stays where it is, whatever grows above it.
@@ -58,6 +62,7 @@ export function report(name, openTrial) {
       took = performance.now() - began;
       if (page.version !== version) {
         version = page.version;
+        loading.remove();
         put(page);
       }
       show(trouble, "");
@@ -68,6 +73,7 @@ export function report(name, openTrial) {
       if (fault.status === 0 || fault.status >= 500) stale = true;
     } finally {
       busy = false;
+      loading.remove();
       next = began + Math.max(LEAST_MS, (1 + REST) * took);
       if (stale) refresh();
     }

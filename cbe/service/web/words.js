@@ -12,7 +12,8 @@ const METRICS = {
 };
 
 const known = (value) => typeof value === "number" && Number.isFinite(value);
-const fixed = (value, digits) => value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+const fixed = (value, digits) =>
+  value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 
 export function metric(name) { return METRICS[name] || name || ""; }
 
@@ -63,6 +64,9 @@ export function spent(found) {
 
 export function plural(count, noun) { return `${number(count)} ${noun}${count === 1 ? "" : "s"}`; }
 
+// A text as a sentence begins.
+export function begun(text) { return text && text[0].toUpperCase() + text.slice(1); }
+
 export function ordinal(place) {
   const tail = place % 100 > 10 && place % 100 < 14 ? "th" : { 1: "st", 2: "nd", 3: "rd" }[place % 10] || "th";
   return `${place}${tail}`;
@@ -79,7 +83,8 @@ export function ago(time, now = Date.now()) {
 
 export function moment(time) {
   const found = new Date(time);
-  return time && !Number.isNaN(found.valueOf()) ? `${found.toISOString().slice(0, 19).replace("T", " ")} UTC` : NOTHING;
+  if (!time || Number.isNaN(found.valueOf())) return NOTHING;
+  return `${found.toISOString().slice(0, 19).replace("T", " ")} UTC`;
 }
 
 // Searched values under the shortest names that tell them apart: heads 4, lb 0.123.

@@ -1,0 +1,482 @@
+"""The Python client and the commands with an address, against a real service; Ray is away throughout."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+import yaml
+
+import cbe
+from cbe.errors import ConfigError, InputError, RunError
+from cbe.report.across import best_of_all
+from cbe.report.best import best
+from cbe.service.app import create_app
+from cbe.service.client import Client, connect
+from cbe.service.jobs import Jobs
+from cbe.service.service import Service
+from cbe.service.tokens import Role
+from cbe.service.trials import trial
+from cbe.spec import TrainConfig, read_config
+from cbe.store.folder import Store
+from cbe.study.control import born
+from cbe.study.overview import details, overviews
+from tests.conftest import Cbe
+from tests.made import SECTIONS, Made, finished, status, whole
+
+NOBODY = "http://127.0.0.1:9"  # where no Ray is
+ALIVE = {"pid": os.getpid(), "born": born(os.getpid()), "host": socket.gethostname()}
+STUDY = yaml.safe_dump({"name": "sent", **SECTIONS}, sort_keys=False)
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CBE_ADDRESS", "CBE_TOKEN", "CBE_INSECURE", "CBE_STORE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@dataclass
+class Served:
+    """A service in a thread of this process."""
+
+    store: Path
+    service: Service = field(init=False)
+    port: int = 0
+
+    def __enter__(self) -> Served:
+        self.service = Service(Store.open(str(self.store)), Jobs(NOBODY), folder=self.store)
+        listening = socket.create_server(("127.0.0.1", self.port))
+        self.port = listening.getsockname()[1]
+        config = uvicorn.Config(
+            create_app(self.service), log_config=None, ws="none", timeout_graceful_shutdown=1
+        )
+        self._server, self._socket = uvicorn.Server(config), listening
+        self._thread = threading.Thread(target=self._server.run, args=[[listening]])
+        self._thread.start()
+        while not self._server.started:
+            assert self._thread.is_alive(), "the service did not start"
+            self._thread.join(0.01)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+        self._socket.close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    with Served(tmp_path / "store") as found:
+        yield found
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[Client]:
+    with cbe.connect(served.url) as found:
+        yield found
+
+
+# --- what is read is what the store has ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sections", [{}, {"objective": ["validation_error", "macs"]}, {"confirm": {"configs": 0, "runs": 0}}]
+)
+def test_the_answer_from_afar_is_the_answer_of_the_store(
+    client: Client, served: Served, sections: dict[str, Any]
+) -> None:
+    made = whole(served.store, **sections)
+    assert client.best("made", k=4) == best(made.folder, 4)
+    condition = "ensemble_heads <= 4"
+    assert client.best("made", where=condition) == best(made.folder, where=condition)
+    assert client.best_of_all(2) == best_of_all(Store.open(str(served.store)), 2)
+
+
+def test_studies_and_trials_from_afar_are_those_of_the_store(client: Client, served: Served) -> None:
+    made, store = finished(served.store), Store.open(str(served.store))
+    Made(served.store, "empty")
+    (served.store / "broken").mkdir()
+    (served.store / "broken" / "study.yaml").write_text("model: vit\n")
+    found = {each.study: each.overview for each in until_listed(client, 3)}
+    assert found == {each.study: each for each in overviews(store)}
+    assert [each.study for each in client.ls(search="mad")] == ["made"]
+    assert [each.study for each in client.ls(state="new")] == ["empty"]
+    shown = client.show("made")
+    assert (shown.overview, shown.trials) == (details(store, "made").overview, details(store, "made").trials)
+    assert shown.standing.owner is None and shown.standing.overview == shown.overview
+    assert client.trial("made", "t0002") == trial(store, "made", "t0002")
+    assert client.report("made").startswith("<!doctype html>")
+    rows = client.sql("select trial, objective from trials order by trial", "made").to_pylist()
+    table = made.folder.table("trials", ["trial", "objective"]).sort_by("trial")
+    assert rows == table.to_pylist()
+
+
+def until_listed(client: Client, number: int) -> list[Any]:
+    """The service looks at its store every second."""
+    waited = threading.Event()
+    for _ in range(300):
+        if len(found := client.ls()) == number:
+            return found
+        waited.wait(0.1)
+    raise AssertionError(f"{len(found)} studies are listed, not {number}")
+
+
+def test_a_long_list_comes_whole(client: Client, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cbe.service.client.PAGE", 2)
+    for number in range(5):
+        Made(served.store, f"made-{number}")
+    assert len(until_listed(client, 5)) == 5
+
+
+def test_an_answer_that_was_cut_is_refused_and_not_given_in_part(client: Client, served: Served) -> None:
+    many = "select r from range(10001) as t(r)"
+    with pytest.raises(InputError, match="more than the 10,000 rows"):
+        client.sql(many)
+    assert len(client.sql(f"{many} limit 10")) == 10
+
+
+# --- what is asked for --------------------------------------------------------------------------------------
+
+
+def test_a_study_is_checked_submitted_stopped_resumed_amended_and_deleted(
+    client: Client, tmp_path: Path
+) -> None:
+    assert client.check(STUDY)["about"]["trials"] == 12
+    (tmp_path / "sent.yaml").write_text(STUDY)
+    sent = client.submit(tmp_path / "sent.yaml", priority=3)
+    assert (sent.study, sent.state, sent.place, sent.priority) == ("sent", "queued", 1, 3)
+    assert client.submit(str(tmp_path / "sent.yaml")).submitted == sent.submitted
+    assert client.submit(STUDY.replace("sent", "later")).place == 2
+    assert client.amend("later", priority=5).place == 1
+    assert client.stop("sent").state == "new"
+    resumed = client.resume("sent", **{"budget.trials": 20})
+    assert resumed.state == "queued" and resumed.overview.search is not None
+    assert resumed.overview.search.total == 20
+    client.stop("sent")
+    assert client.amend("sent", {"budget.trials": 30}).overview.search.total == 30  # type: ignore[union-attr]
+    client.delete("sent")
+    with pytest.raises(InputError, match="study sent: there is none of that name"):
+        client.show("sent")
+
+
+def test_faults_are_told_as_those_of_a_file_here(client: Client) -> None:
+    with pytest.raises(ConfigError) as refused:
+        client.submit("name: sent\nmodel: vit\nbudget: {trails: 4}\n")
+    wheres = [fault.where for fault in refused.value.faults]
+    assert wheres == ["study.yaml:2 model.name", "study.yaml:3 budget.trails"]
+    assert "did you mean trials?" in str(refused.value)
+    client.submit(STUDY)
+    with pytest.raises(ConfigError, match="budget.trials: stored is 12, now it is 9"):
+        client.submit(yaml.safe_dump({"name": "sent", **SECTIONS, "budget": {"trials": 9}}))
+
+
+@pytest.mark.parametrize("name", ["..", "", "a/b", "Größe"])
+def test_a_name_that_is_none_asks_for_nothing_else(client: Client, name: str) -> None:
+    with pytest.raises(InputError):
+        client.show(name)
+
+
+def test_a_service_without_its_cluster_says_so(client: Client) -> None:
+    client.submit(STUDY)
+    with pytest.raises(RunError, match="no Ray at http://127.0.0.1:9"):
+        list(client.logs("sent"))
+    with pytest.raises(RunError, match="no Ray at"):
+        client.cluster()
+
+
+def test_what_a_cluster_alone_needs_is_refused_by_a_service(client: Client) -> None:
+    with pytest.raises(InputError, match="--store: .* has its own"):
+        client.submit(STUDY, store="s3://elsewhere")
+
+
+def test_a_token_is_taken_from_the_environment_and_its_role_is_heeded(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret, _ = served.service.tokens.create("ada", Role.read)
+    with connect(served.url) as stranger, pytest.raises(InputError, match="set CBE_TOKEN"):
+        stranger.ls()
+    with connect(served.url, "cbe_wrong") as guessing, pytest.raises(InputError, match="not valid"):
+        guessing.ls()
+    monkeypatch.setenv("CBE_TOKEN", f"{secret}\n")
+    monkeypatch.setenv("CBE_ADDRESS", served.url)
+    with cbe.connect() as reader:
+        assert reader.ls() == []
+        with pytest.raises(InputError, match="this needs submit"):
+            reader.submit(STUDY)
+        assert secret not in repr(reader)
+
+
+# --- what happens, as it does -------------------------------------------------------------------------------
+
+
+def test_a_study_is_watched_until_it_ends(client: Client, served: Served) -> None:
+    made = Made(served.store)
+    made.trial(0.4, preset="base")
+    status(made, "running", **ALIVE, stage="search")
+    news = client.watch("made")
+    assert len(next(news).trials) == 1
+    made.trial(0.2, {"ensemble.heads": 4})
+    found = next(each for each in news if len(each.trials) == 2)
+    assert found.overview.state == "running"
+    status(made, "finished", stage="finished")
+    *_, found = news
+    assert found.overview.state == "finished"
+    assert found == client.show("made")
+
+
+def test_a_watch_outlasts_a_restart_of_the_service(tmp_path: Path) -> None:
+    made = Made(tmp_path / "store")
+    status(made, "running", **ALIVE, stage="search")
+    with Served(tmp_path / "store") as served:
+        client = connect(served.url)
+        news = client.watch("made")
+        assert next(news).overview.state == next(news).overview.state == "running"
+    made.trial(0.4, preset="base")
+    with Served(tmp_path / "store", port=served.port):
+        while not (found := next(news)).trials:
+            pass
+        status(made, "finished")
+        assert found.trials[0]["trial"] == "t0000"
+        assert [each.overview.state for each in news][-1] == "finished"
+    client.close()
+
+
+def test_a_study_that_is_deleted_is_watched_no_longer(client: Client, served: Served) -> None:
+    client.submit(STUDY)
+    news = client.watch("sent")
+    assert next(news).overview.state == "queued"
+    served.service.store.study("sent").remove()
+    with pytest.raises(InputError, match="sent"):
+        list(news)
+
+
+# --- the way there ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Odd:
+    """A server that answers as a test says, and remembers what it was asked."""
+
+    answers: list[tuple[int, dict[str, str], bytes]] = field(default_factory=list)
+    asked: list[tuple[str, str | None]] = field(default_factory=list)
+    url: str = ""
+
+
+@contextmanager
+def odd() -> Iterator[Odd]:
+    found = Odd()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.0"
+
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length") or 0))
+            found.asked.append((self.path, self.headers.get("authorization")))
+            status, headers, content = found.answers.pop(0)
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_POST = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    found.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield found
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_token_is_not_sent_where_a_redirect_leads() -> None:
+    with odd() as here, odd() as there, connect(here.url, "cbe_secret") as client:
+        here.answers = [(307, {"location": f"{there.url}/api/studies"}, b"")] * 2
+        with pytest.raises(InputError, match=f"sends on to {there.url}") as refused:
+            client.ls()
+        with pytest.raises(InputError):
+            next(client.events())
+        assert there.asked == [] and "secret" not in str(refused.value)
+
+
+def test_a_read_is_tried_again_and_a_wish_is_not() -> None:
+    busy = (503, {}, b'{"message": "busy", "faults": []}')
+    with odd() as there, connect(there.url) as client:
+        there.answers = [busy, (200, {}, b'{"total": 0, "studies": []}'), busy]
+        assert client.ls() == [] and len(there.asked) == 2
+        with pytest.raises(RunError, match="busy; try again"):
+            client.stop("made")
+        assert len(there.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "words"),
+    [
+        ((404, {}, b"<html>nginx"), InputError, r"answers 404 \(Not Found\); is a CBE service there"),
+        ((500, {}, b'{"message": "a fault", "faults": []}'), RunError, "a fault; try again, or look at"),
+        ((200, {}, b"<html>hello"), RunError, "does not understand"),
+        ((200, {}, b'{"total": 1, "studies": [{"study": "a"}]}'), RunError, "install the version that"),
+        ((429, {}, b'{"message": "too many wrong tokens"}'), InputError, "too many wrong tokens"),
+    ],
+)
+def test_what_is_no_answer_is_told_with_what_to_do(answer: Any, error: type[Exception], words: str) -> None:
+    with odd() as there, connect(there.url) as client:
+        there.answers = [answer]
+        with pytest.raises(error, match=words):
+            client.ls()
+
+
+def test_where_nobody_answers_the_address_is_said_and_whether_a_wish_may_have_been_granted() -> None:
+    with connect(NOBODY) as client:
+        with pytest.raises(RunError, match=r"http://127\.0\.0\.1:9: cannot be reached .*check the address"):
+            client.show("made")
+        with pytest.raises(RunError, match="it may have been done all the same"):
+            client.stop("made")
+
+
+@pytest.mark.parametrize("url", ["", "auto", "ray://head:10001", "http://", "ftp://a", "http://a:b", "http://a?b"])
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(InputError, match="wanted http"):
+        connect(url)
+
+
+def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
+    with pytest.raises(InputError, match="CBE_TOKEN") as refused:
+        connect("https://ada:hunter2@cbe.example.org")
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_token_goes_in_the_clear_to_this_machine_alone_unless_that_is_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for url in ("https://cbe.example.org", "http://localhost:1", "http://127.0.0.2:1", "http://[::1]:1"):
+        connect(url, "cbe_secret").close()
+    connect("http://cbe.example.org").close()
+    with pytest.raises(InputError, match="anybody on the way could read your token") as refused:
+        connect("http://cbe.example.org", "cbe_secret")
+    assert "CBE_INSECURE=1" in str(refused.value) and "cbe_secret" not in str(refused.value)
+    connect("http://cbe.example.org", "cbe_secret", insecure=True).close()
+    monkeypatch.setenv("CBE_INSECURE", "1")
+    connect("http://cbe.example.org", "cbe_secret").close()
+
+
+def test_what_goes_to_this_machine_goes_through_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    with odd() as proxy, odd() as there:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        there.answers = [(200, {}, b'{"total": 0, "studies": []}')]
+        with connect(there.url, "cbe_secret") as client:
+            assert client.ls() == []
+        assert proxy.asked == []
+
+
+# --- the commands -------------------------------------------------------------------------------------------
+
+
+def test_the_commands_do_from_afar_what_they_do_here(served: Served, cbe_: Cbe, tmp_path: Path) -> None:
+    made, at = finished(served.store), ["--address", served.url]
+    file = tmp_path / "sent.yaml"
+    file.write_text(STUDY)
+    done = cbe_("submit", file, *at, "--set", "budget.trials=14")
+    assert (done.code, done.out) == (0, ""), done.err
+    assert done.err.splitlines() == [
+        "sent: queued, place 1 in the queue",
+        f"Watch it with: cbe show sent --watch --address {served.url}",
+    ]
+    listed = cbe_("ls", *at)
+    assert "sent queued 1 0/14 0/9" in listed.words and "made finished" in listed.words
+    assert max(map(len, listed.out.splitlines())) <= 80
+    assert {each["study"] for each in json.loads(cbe_("ls", *at, "--json").out)} == {"made", "sent"}
+    shown = cbe_("show", "sent", *at)
+    assert "of local, submitted 20" in shown.words and "place 1 in the queue" in shown.words
+    assert "optuna" not in shown.out
+    assert json.loads(cbe_("show", "sent", *at, "--json").out)["owner"] == "local"
+    stopped = cbe_("stop", "sent", *at)
+    assert "sent: new (taken out of the queue)" in stopped.err and "cbe resume sent --address" in stopped.err
+    resumed = json.loads(cbe_("resume", "sent", *at, "--set", "budget.trials=16", "--json").out)
+    assert (resumed["state"], resumed["search"]["total"]) == ("queued", 16)
+    away = cbe_("logs", "sent", *at)
+    assert away.code == 1 and "no Ray at" in away.err
+    store = ["--store", served.store]
+    assert cbe_("best", "made", *at, "--json").out == cbe_("best", "made", *store, "--json").out
+    assert cbe_("best", *at, "--json").out == cbe_("best", *store, "--json").out
+    assert cbe_("best", "made", *at, "--yaml").out == cbe_("best", "made", *store, "--yaml").out
+    again = cbe_("best", "made", *at).out
+    assert f"cbe best made --address {served.url} --yaml > best.yaml" in again
+    first = cbe_("show", "made/t0002", *at, "--yaml").out
+    assert first == cbe_("show", "made/t0002", *store, "--yaml").out
+    file.write_text(first)
+    assert read_config(TrainConfig, file).to_plain() == json.loads(
+        next(row["config"] for row in made.folder.table("trials").to_pylist() if row["trial"] == "t0002")
+    )
+
+
+def test_the_address_may_stand_in_the_environment_and_a_named_store_goes_before_it(
+    served: Served, cbe_: Cbe, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    finished(served.store)
+    Made(tmp_path / "results", "here")
+    assert "here" in cbe_("ls").out
+    monkeypatch.setenv("CBE_ADDRESS", served.url)
+    assert "made" in cbe_("ls").out and "here" not in cbe_("ls").out
+    assert "cbe best made --yaml" in cbe_("best", "made").out
+    assert "here" in cbe_("ls", "--store", tmp_path / "results").out
+    both = cbe_("ls", "--store", tmp_path / "results", "--address", served.url)
+    assert both.code == 2 and "give one of the two" in both.err
+    monkeypatch.setenv("CBE_STORE", str(tmp_path / "results"))
+    assert "made" in cbe_("ls").out
+
+
+def test_a_study_is_submitted_and_watched_to_its_end(
+    served: Served, cbe_: Cbe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a driver would write is written here, for there is no Ray."""
+    (tmp_path / "made.yaml").write_text(yaml.safe_dump({"name": "made", **SECTIONS}))
+    folder = served.service.store.study("made")
+
+    def drive() -> None:
+        waited = threading.Event()
+        while not folder.exists():
+            waited.wait(0.05)
+        finished(served.store)
+
+    driver = threading.Thread(target=drive)
+    driver.start()
+    served.service.keeper.stop()  # which would wait for Ray
+    done = cbe_("submit", tmp_path / "made.yaml", "--address", served.url, "--watch", "--json")
+    driver.join()
+    assert done.code == 0, done.err
+    assert json.loads(done.out) == json.loads(json.dumps(best(folder).to_plain()))
+    assert "made: finished\n" in done.err
+
+
+def test_what_has_no_address_says_where_to_turn(cbe_: Cbe, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(STUDY)
+    assert "cbe run a.yaml` runs it here" in cbe_("submit", "a.yaml").err
+    assert "cbe show made --watch" in cbe_("logs", "made").err
+    refused = cbe_("run", "a.yaml", "--address", "http://127.0.0.1:9")
+    assert refused.code == 2 and "cbe submit a.yaml --address http://127.0.0.1:9" in refused.err
+    assert not (tmp_path / "results").exists()
+    file = cbe_("resume", "made", "--file", "a.yaml", "--address", "http://127.0.0.1:9")
+    assert file.code == 2 and "with --set key=value" in file.err

@@ -1,0 +1,125 @@
+"""Whose study starts next, and what becomes of one whose driver has ended: pure functions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cbe.service.jobs import Job
+from cbe.service.keeper import LOSSES, Entry, settled
+from cbe.service.submissions import Submission
+from cbe.service.turns import Begun, Waiting, in_turn
+from cbe.study.control import Status
+
+NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
+
+
+def waits(study: str, owner: str, minute: int = 0, priority: int = 0) -> Waiting:
+    return Waiting(study, owner, NOON + timedelta(minutes=minute), priority)
+
+
+def names(order: list[Waiting]) -> list[str]:
+    return [each.study for each in order]
+
+
+def test_users_take_turns_however_many_studies_one_of_them_submits() -> None:
+    many = [waits(f"ada{n}", "ada", n) for n in range(4)]
+    assert names(in_turn([*many, waits("ben0", "ben", 9)], [])) == ["ada0", "ben0", "ada1", "ada2", "ada3"]
+
+
+def test_a_higher_priority_goes_first_and_a_user_with_a_running_study_waits_for_those_without() -> None:
+    order = in_turn(
+        [waits("a", "ada"), waits("b", "ben", 1), waits("urgent", "ada", 2, priority=5)],
+        [Begun("ada", NOON, running=True)],
+    )
+    assert names(order) == ["urgent", "b", "a"]
+
+
+def test_among_equals_it_is_the_turn_of_whoever_has_waited_longest() -> None:
+    begun = [Begun("ada", NOON, running=False), Begun("ben", NOON - timedelta(hours=1), running=False)]
+    assert names(in_turn([waits("a", "ada"), waits("b", "ben", 1)], begun)) == ["b", "a"]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.integers(0, 100), st.integers(-1, 1)), min_size=1, max_size=12
+    )
+)
+def test_nobody_is_left_out_or_passed_over_twice_running(given: list[tuple[str, int, int]]) -> None:
+    waiting = [waits(f"s{n}", owner, minute, priority) for n, (owner, minute, priority) in enumerate(given)]
+    order = in_turn(waiting, [])
+    assert Counter(order) == Counter(waiting)
+    assert [each.priority for each in order] == sorted((each.priority for each in order), reverse=True)
+    for place, each in enumerate(order):
+        ahead = Counter(other.owner for other in order[:place])
+        same = [other for other in order[place:] if other.priority == each.priority]
+        assert all(ahead[each.owner] <= ahead[other.owner] for other in same)
+
+
+RUNNING = Submission("ada", NOON, started=NOON)
+
+
+def entry(said: dict[str, Any], job: str | None = "failed", exit_code: int | None = 1, **known: Any) -> Entry:
+    """A study whose driver said this last, and whose job Ray saw end so."""
+    found = job and Job("s", job, known.pop("message", ""), exit_code, NOON, NOON)
+    return Entry("s", replace(RUNNING, **known), Status({"host": "elsewhere", "beat": 0, **said}), found or None)
+
+
+def test_a_study_that_is_done_rests_and_is_told_so() -> None:
+    submission, event = settled(entry({"state": "finished"}, "succeeded", 0))
+    assert (submission.wanted, submission.failed, event) == ("rest", None, "finished")
+
+
+@pytest.mark.parametrize(
+    ("halted", "event"), [("budget.trials of 4 is spent", "budget"), ("it was asked to stop", "halted")]
+)
+def test_a_spent_budget_is_told_and_a_stop_is_not_a_failure(halted: str, event: str) -> None:
+    submission, told = settled(entry({"state": "halted", "halted": halted}, "failed", 3))
+    assert (submission.wanted, submission.failed, told) == ("rest", None, event)
+
+
+def test_a_driver_that_was_killed_has_failed_with_its_signal_and_is_not_started_again() -> None:
+    submission, event = settled(entry({"state": "running"}, "failed", -9))
+    assert event == "failed" and submission.wanted == "rest"
+    assert submission.failed and "SIGKILL" in submission.failed and "resume it" in submission.failed
+
+
+def test_a_driver_tells_itself_why_it_failed() -> None:
+    said = {"state": "interrupted", "why": "resources: a trial wants 8 CPU, the cluster has 2"}
+    assert settled(entry(said, "failed", 2))[0].failed == said["why"]
+
+
+def test_without_a_word_the_last_line_that_was_printed_is_the_reason() -> None:
+    failed = settled(entry({}, "failed", 2, message="log\ncbe: no such file\n"))[0].failed
+    assert failed == "its driver ended with exit code 2: cbe: no such file"
+
+
+@pytest.mark.parametrize("job", [None, "failed"])
+def test_a_driver_lost_with_its_node_is_started_again_a_bounded_number_of_times(job: str | None) -> None:
+    found, events = entry({"state": "running"}, job, None), []
+    for _ in range(LOSSES + 1):
+        submission, event = settled(found)
+        events.append((submission.wanted, submission.started is None, event))
+        found = replace(found, submission=replace(submission, started=NOON))
+    assert events == [("run", True, None)] * LOSSES + [("rest", False, "failed")]
+
+
+def test_a_study_is_left_alone_while_its_driver_lives_waits_or_rests() -> None:
+    import os
+    import socket
+
+    alive = {"state": "running", "host": socket.gethostname(), "pid": os.getpid()}
+    for found in (
+        entry({"state": "running"}, "running", None),
+        entry({}, "pending", None),
+        entry(alive, None),
+        entry({}, None, started=None),
+        entry({"state": "halted"}, None, wanted="rest"),
+    ):
+        assert settled(found) == (found.submission, None)
