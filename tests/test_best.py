@@ -327,10 +327,10 @@ def test_an_unknown_study_is_refused_with_the_nearest_name(written: Written, tmp
 
 def test_a_study_file_spoiled_by_hand_is_an_error_that_names_it(written: Written) -> None:
     written.folder.write(STUDY_FILE, b"name: [")
-    with pytest.raises(InputError, match=r"first/study\.yaml: not valid YAML"):
+    with pytest.raises(InputError, match=r"first/study\.yaml:1: not valid YAML"):
         read_study(written.folder)
     written.folder.write(STUDY_FILE, b"name: first\nsampler: best\n")
-    with pytest.raises(ConfigError, match=r"first/study\.yaml sampler"):
+    with pytest.raises(ConfigError, match=r"first/study\.yaml:2 sampler"):
         read_study(written.folder)
 
 

@@ -19,11 +19,13 @@ from moto.server import ThreadedMotoServer
 
 from cbe.errors import ConfigError, InputError
 from cbe.spec import StudyConfig, TrainConfig, read_config
+from cbe.ssl import resolve
 from cbe.store.folder import Store, StudyFolder
 from cbe.study.control import STATUS, Claim, status
 from cbe.study.overview import details, overviews
 from cbe.study.start import amend, begin, load
 from tests.conftest import Cbe
+from tests.made import Made
 
 PLAIN: dict[str, Any] = {
     "name": "heads",
@@ -387,6 +389,55 @@ def test_a_finished_study_answers_at_once_when_it_is_resumed(folder: StudyFolder
     assert json.loads(at_an_address_that_is_not_there.out)["study"] == "heads"
 
 
+def test_a_study_that_is_there_goes_on_by_the_file_that_is_run(
+    folder: StudyFolder, cbe_: Cbe, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "heads.yaml")
+    assert cbe_("run", file).code == 2
+    done = cbe_("run", file, "--resume", "--json")
+    assert done.code == 0 and json.loads(done.out)["study"] == "heads"
+    nowhere = ["--address", "127.0.0.1:1"]
+    more = cbe_("run", write(file, budget={"trials": 9}), "--resume", *nowhere)
+    assert more.code == 2 and "no Ray cluster at 127.0.0.1:1" in more.err
+    assert load(Store.open("results"), "heads")[0].trials == 9
+    other = cbe_("run", write(file, data={"labels": 80}), "--resume", *nowhere)
+    assert other.code == 2 and "data.labels: the study was started with 40, now it is 80" in other.err
+
+
+# --- one trial ----------------------------------------------------------------------------------------------
+
+
+def test_a_trial_shows_its_values_state_error_and_how_to_train_it_again(
+    folder: StudyFolder, cbe_: Cbe
+) -> None:
+    reports = [{"trial": "t0001", "step": n, "validation_error": 1 / n, "test_error": 0.5} for n in (20, 40)]
+    folder.append("metrics", reports)
+    words = cbe_("show", "heads/t0001").words
+    assert words.startswith("heads/t0001: completed role search config aaaaaaaaaaaa, seed 0, label split 0")
+    assert "values heads 4, lb 0.25 step 40 of 40, 12 s validation error 2.50 % test error* 50.00 %" in words
+    again = "Train it again: cbe show heads/t0001 --yaml > t0001.yaml && cbe train t0001.yaml"
+    assert again in words
+    failed = cbe_("show", "heads/t0003")
+    assert "NonFiniteLoss: loss [red]is[/red] not finite [2J at step 20" in failed.words
+    assert "\x1b" not in failed.out
+    found = json.loads(cbe_("show", "heads/t0001", "--json").out)
+    assert found["params"]["ensemble.heads"] == 4 and [each["step"] for each in found["curve"]] == [20, 40]
+    assert found["rerun"].endswith("cbe train t0001.yaml") and found["config"]["ensemble"]["heads"] == 4
+    assert "did you mean t0000?" in cbe_("show", "heads/t00000").err
+
+
+def test_the_file_of_a_trial_is_its_very_config(folder: StudyFolder, cbe_: Cbe, tmp_path: Path) -> None:
+    made = Made(tmp_path / "results")
+    name = made.trial(0.2, {"ensemble.heads": 3, "loss.weights.lb": 0.7}, pair=(5, 7))
+    (tmp_path / "again.yaml").write_text(cbe_("show", f"made/{name}", "--yaml").out)
+    found = read_config(TrainConfig, tmp_path / "again.yaml")
+    assert found == resolve(made.study.train_config({"ensemble.heads": 3, "loss.weights.lb": 0.7}, 5, 7))
+    folder.append("trials", [row("t0009", None, state="infeasible", config=None)])
+    none = cbe_("show", "heads/t0009", "--yaml")
+    assert none.code == 2 and "could not be built" in none.err
+    assert "Train it again" not in cbe_("show", "heads/t0009").out
+
+
 # --- what it takes ------------------------------------------------------------------------------------------
 
 
@@ -438,7 +489,7 @@ def test_a_study_runs_to_its_answer_and_is_not_begun_twice(tmp_path: Path) -> No
         environment = os.environ | {"OMP_NUM_THREADS": "1", "CBE_STORE": "stored"}
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
 
-    done = cbe("run", file, "--json")
+    done = cbe("run", file, "--resume", "--json")  # there is nothing to go on with
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["study"] == "heads" and answer["confirmed"]

@@ -116,7 +116,11 @@ def test_a_standing_is_flat_in_json_and_comes_out_as_it_went_in(tmp_path: Path) 
     standing = Standing(seen, "ada", -3, at, 2)
     plain = through_json(standing.to_plain())
     assert plain["study"] == "made" and plain["state"] == "queued" and plain["owner"] == "ada"
-    assert (plain["priority"], plain["place"], plain["submitted"]) == (-3, 2, "2026-05-04T12:30:01.000005+02:00")
+    assert (plain["priority"], plain["place"], plain["submitted"]) == (
+        -3,
+        2,
+        "2026-05-04T12:30:01.000005+02:00",
+    )
     assert Standing.from_plain(plain) == standing
     whole = StandingDetails(seen, found.trials, found.optuna, standing)
     assert StandingDetails.from_plain(through_json(whole.to_plain())) == whole

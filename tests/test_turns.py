@@ -18,6 +18,7 @@ from cbe.service.turns import Begun, Waiting, in_turn
 from cbe.study.control import Status
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
+LATER = NOON.timestamp() + 60
 
 
 def waits(study: str, owner: str, minute: int = 0, priority: int = 0) -> Waiting:
@@ -68,7 +69,7 @@ RUNNING = Submission("ada", NOON, started=NOON)
 def entry(said: dict[str, Any], job: str | None = "failed", exit_code: int | None = 1, **known: Any) -> Entry:
     """A study whose driver said this last, and whose job Ray saw end so."""
     found = job and Job("s", job, known.pop("message", ""), exit_code, NOON, NOON)
-    return Entry("s", replace(RUNNING, **known), Status({"host": "elsewhere", "beat": 0, **said}), found or None)
+    return Entry("s", replace(RUNNING, **known), Status({"host": "elsewhere", "beat": LATER, **said}), found or None)
 
 
 def test_a_study_that_is_done_rests_and_is_told_so() -> None:
@@ -93,6 +94,12 @@ def test_a_driver_that_was_killed_has_failed_with_its_signal_and_is_not_started_
 def test_a_driver_tells_itself_why_it_failed() -> None:
     said = {"state": "interrupted", "why": "resources: a trial wants 8 CPU, the cluster has 2"}
     assert settled(entry(said, "failed", 2))[0].failed == said["why"]
+
+
+def test_what_an_earlier_driver_said_does_not_count() -> None:
+    said = {"state": "halted", "halted": "it was asked to stop", "beat": NOON.timestamp() - 60}
+    submission, event = settled(entry(said, "failed", 1, message="No module named cbe"))
+    assert event == "failed" and "No module named cbe" in (submission.failed or "")
 
 
 def test_without_a_word_the_last_line_that_was_printed_is_the_reason() -> None:

@@ -181,7 +181,9 @@ def test_ctrl_c_ends_the_watching_and_not_the_study(tmp_path: Path) -> None:
         second = watcher.stderr.readline()
         watcher.send_signal(signal.SIGINT)
         rest = watcher.stderr.read()
-    assert first.startswith("search 1/12, ") and second == "t0001 completed at 300/300: validation_error 0.2\n"
+    assert (
+        first.startswith("search 1/12, ") and second == "t0001 completed at 300/300: validation_error 0.2\n"
+    )
     assert watcher.returncode == 130
     assert rest.splitlines() == [
         "No longer watched; made goes on.",

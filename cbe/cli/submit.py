@@ -80,7 +80,7 @@ def logs(
 def _required(address: str | None, verb: str, otherwise: str) -> str:
     place = remote.address_of(address)
     if place is None:
-        raise InputError(f"{verb}: of whom? give --address http(s)://…, or set CBE_ADDRESS; {otherwise}")
+        raise InputError(f"{verb}: where? give --address http(s)://…, or set CBE_ADDRESS; {otherwise}")
     return place
 
 

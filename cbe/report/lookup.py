@@ -5,17 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow.compute as pc
-import yaml
-from pydantic import ValidationError
 
-from cbe.errors import ConfigError, InputError
+from cbe.errors import InputError
 from cbe.report.configs import Row
 from cbe.spec import StudyConfig
-from cbe.spec.files import faults_of
-from cbe.store.folder import STUDY_FILE, Store, StudyFolder
+from cbe.store.folder import Store, StudyFolder
 
 _LISTED = 8
 
@@ -30,17 +26,10 @@ def known(store: Store, name: str) -> StudyFolder:
 
 def read_study(folder: StudyFolder) -> StudyConfig:
     """The study as its folder has it; refuses a name that the store does not have."""
-    content = folder.read(STUDY_FILE)
-    if content is None:
+    study = folder.config()
+    if study is None:
         raise InputError(_unknown(folder))
-    where = Path(folder.name) / STUDY_FILE
-    try:
-        plain = yaml.safe_load(content)
-        return StudyConfig.model_validate(plain)
-    except yaml.YAMLError as error:
-        raise InputError(f"{where}: not valid YAML ({error}); put the file back as it was") from None
-    except ValidationError as error:
-        raise ConfigError(faults_of(error, StudyConfig, plain, where)) from None
+    return study
 
 
 def trial_row(folder: StudyFolder, trial: str, columns: Sequence[str] | None = None) -> Row:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -33,6 +34,11 @@ NICE = 5  # behind the trials, which may be on the same machine
 _LOADED = ["__main__", "cbe.service.work", "cbe.report.page.render", "cbe.store.sql"]
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(_LOADED)
+
+
+def prepare() -> None:
+    """Begins to load what the first call would wait for."""
+    forkserver.ensure_running()
 
 
 class TookTooLong(InputError):

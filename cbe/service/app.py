@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 from cbe import __version__
 from cbe.errors import CbeError, ConfigError, InputError
-from cbe.service import metrics
+from cbe.service import apart, metrics
 from cbe.service.guard import Guard
 from cbe.service.jobs import RayAway
 from cbe.service.refusals import Conflict, Forbidden, NotFound, Taken, TooMany, Unauthorised
@@ -58,6 +58,7 @@ def create_app(service: Service, *, loopback: bool = True, tls: bool = False) ->
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        apart.prepare()
         service.keeper.start()
         await service.board.start()
         yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -92,6 +93,7 @@ class Board:
     stand: Stand  # how the service sees a study that the store shows so
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _version: int = 0
+    _listed: float = -math.inf
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _turn: asyncio.Event = field(default_factory=asyncio.Event)
     _task: asyncio.Task[None] | None = None
@@ -120,14 +122,17 @@ class Board:
 
     async def look(self) -> None:
         """Now, and not only at the next second."""
-        if await asyncio.to_thread(self._look):
+        await self._seen_anew(fresh=True)
+
+    async def _seen_anew(self, *, fresh: bool) -> None:
+        if await asyncio.to_thread(self._look, fresh):
             self._announce()
 
     async def _work(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
             try:
-                await self.look()
+                await self._seen_anew(fresh=False)
                 self.problem = None
             except CbeError as error:
                 self.problem = str(error)
@@ -139,13 +144,20 @@ class Board:
         turn, self._turn = self._turn, asyncio.Event()
         turn.set()
 
-    def _look(self) -> bool:
+    def _look(self, fresh: bool) -> bool:
         with self._lock:
-            names = self.store.names()
+            names = self._names(fresh)
             gone = self._seen.keys() - set(names)
             for name in gone:
                 del self._seen[name]
             return any([self._look_at_one(name) for name in names]) or bool(gone)
+
+    def _names(self, fresh: bool) -> list[str]:
+        """The studies that are there; in a bucket, where to look is dear, not at every second."""
+        if fresh or self.store.location.local or time.monotonic() - self._listed > REMOTE_S:
+            self._listed = time.monotonic()
+            return self.store.names()
+        return sorted(self._seen)
 
     def _look_at_one(self, name: str) -> bool:
         try:

@@ -281,7 +281,7 @@ class Client:
             said = response.reason_phrase or "no reason"
             message, faults = f"{self.url}: answers {status} ({said}); is a CBE service there?", []
         if status >= 500:
-            raise RunError(f"{self.url}: {message}; try again, or look at the service's own log")
+            raise RunError(message if self.url in message else f"{self.url}: {message}")
         if faults:
             raise ConfigError([_fault(each) for each in faults])
         if status == 401 and "authorization" not in self._http.headers:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 import shlex
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +19,7 @@ from typing import Literal
 from cbe.errors import CbeError
 from cbe.service import submissions
 from cbe.service.audit import Audit
-from cbe.service.jobs import Job, Jobs
+from cbe.service.jobs import Job, Jobs, RayAway
 from cbe.service.submissions import Submission
 from cbe.service.turns import Begun, Waiting, in_turn
 from cbe.store.folder import Store
@@ -25,6 +28,7 @@ from cbe.study.control import Status, status
 LOSSES = 3  # drivers lost with their node after which a study is no longer started again by itself
 LOOK_S = 1.0  # between looks at the jobs while any study runs or waits
 IDLE_S = 10.0
+REMOTE_S = 30.0  # between looks for new studies in a bucket
 
 Event = Literal["finished", "failed", "budget", "halted"]
 Tell = Callable[[Event, str, str | None], None]  # the event, the study and why
@@ -46,13 +50,20 @@ class Entry:
         return self.job is not None and self.job.active
 
     @property
+    def heard(self) -> Status:
+        """What the driver that was started last has said; an earlier one's words do not count."""
+        started = self.submission.started
+        told = started is not None and float(self.said.plain.get("beat", 0)) >= started.timestamp()
+        return self.said if told else Status({})
+
+    @property
     def waiting(self) -> bool:
         return self.submission.wanted == "run" and self.submission.started is None and not self.running
 
 
 def settled(entry: Entry) -> tuple[Submission, Event | None]:
     """The submission as it is once its driver has ended, and what there is to tell; unchanged till then."""
-    submission, said, job = entry.submission, entry.said, entry.job
+    submission, said, job = entry.submission, entry.heard, entry.job
     if submission.wanted != "run" or submission.started is None or entry.running or said.alive:
         return submission, None
     if said.state == "finished":
@@ -99,6 +110,8 @@ class Keeper:
         self.entries: Mapping[str, Entry] = {}
         self.places: Mapping[str, int] = {}  # in the queue, from 1 on
         self.jobs: Mapping[str, Job] = {}
+        self._known: list[str] = []
+        self._listed = -math.inf
         self._wake, self._ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="keeper", daemon=True)
 
@@ -134,22 +147,18 @@ class Keeper:
         jobs = self._jobs.all()
         with self.lock:
             entries = self._entries(jobs)
-            for entry in entries.values():
+            self.jobs, self.entries = jobs, entries
+            for name, entry in entries.items():
                 submission, event = settled(entry)
                 if submission != entry.submission:
-                    self._settle(entry, submission, event)
-                    entries[entry.study] = replace(entry, submission=submission)
+                    entries[name] = replace(entry, submission=self._settle(entry, submission, event))
             order = self._queue(entries)
             others = [job for name, job in jobs.items() if job.active and name not in entries]
-            free = self._limit - sum(entry.running for entry in entries.values()) - len(others)
-            for waiting in order[: max(0, free)]:
-                self._start(entries[waiting.study])
-            if free > 0 and order:
-                jobs = self._jobs.all()
-                entries = self._entries(jobs)
-                order = self._queue(entries)
-            self.jobs, self.entries = jobs, entries
-            self.places = {each.study: place for place, each in enumerate(order, start=1)}
+            free = max(0, self._limit - sum(entry.running for entry in entries.values()) - len(others))
+            for waiting in order[:free]:
+                entry = entries[waiting.study]
+                entries[waiting.study] = replace(entry, submission=self._start(entry))
+            self.places = {each.study: place for place, each in enumerate(order[free:], start=1)}
 
     def rest(self) -> None:
         """Before the cluster itself ends: what runs waits for its turn again, and counts as no loss."""
@@ -167,18 +176,33 @@ class Keeper:
             folder = self._store.study(name)
             submission = submissions.read(folder) if folder.exists() else None
             if submission is not None:
-                entries[name] = Entry(name, submission, status(folder), self.jobs.get(name))
+                job = self.jobs.get(name)
+                with suppress(RayAway):  # then what was known of it must do
+                    job = self._jobs.find(name)
+                entries[name] = Entry(name, submission, status(folder), job)
             self.entries = entries
             self.places = {each.study: place for place, each in enumerate(self._queue(entries), start=1)}
 
     def _entries(self, jobs: Mapping[str, Job]) -> dict[str, Entry]:
+        """All submitted studies. Of those that rest nothing is read: only this service changes that."""
         found = {}
-        for name in self._store.names():
-            folder = self._store.study(name)
-            submission = submissions.read(folder)
-            if submission is not None:
-                found[name] = Entry(name, submission, status(folder), jobs.get(name))
+        for name in self._names():
+            folder, known = self._store.study(name), self.entries.get(name)
+            submission = known.submission if known else submissions.read(folder)
+            if submission is None:
+                continue
+            rests = known is not None and submission.wanted == "rest"
+            said = known.said if known and rests else status(folder)
+            found[name] = Entry(name, submission, said, jobs.get(name))
         return found
+
+    def _names(self) -> list[str]:
+        """The studies that may have been submitted; in a bucket not looked for at every second."""
+        if self._store.location.local or time.monotonic() - self._listed > REMOTE_S:
+            self._listed = time.monotonic()
+            self._known = self._store.names()
+            return self._known
+        return sorted({*self._known, *self.entries})
 
     def _queue(self, entries: Mapping[str, Entry]) -> list[Waiting]:
         waiting = [
@@ -193,21 +217,23 @@ class Keeper:
         ]
         return in_turn(waiting, begun)
 
-    def _settle(self, entry: Entry, submission: Submission, event: Event | None) -> None:
+    def _settle(self, entry: Entry, submission: Submission, event: Event | None) -> Submission:
+        """Puts down what has become of a study, and tells it once; gives the submission as it is then."""
         if event is None:
             log.warning("%s: its driver was lost; it is started again (%d)", entry.study, submission.losses)
             self._audit.record("driver_lost", "service", entry.study, losses=submission.losses)
             submissions.write(self._store.study(entry.study), submission)
-            return
-        why = submission.failed or entry.said.plain.get("halted")
+            return submission
+        why = submission.failed or entry.heard.plain.get("halted")
         log.info("%s: %s", entry.study, event)
         self._audit.record(event, "service", entry.study, why=why)
         if event not in submission.told:
             self._tell(event, entry.study, why)
             submission = replace(submission, told=(*submission.told, event))
         submissions.write(self._store.study(entry.study), submission)
+        return submission
 
-    def _start(self, entry: Entry) -> None:
+    def _start(self, entry: Entry) -> Submission:
         """Its time is written before the driver is started: what happens between is a loss, and is seen."""
         name, submission = entry.study, replace(entry.submission, started=datetime.now(UTC), failed=None)
         submissions.write(self._store.study(name), submission)
@@ -221,3 +247,4 @@ class Keeper:
             submissions.write(self._store.study(name), entry.submission)  # nothing is lost
             raise
         self._audit.record("started", "service", name, owner=submission.owner)
+        return submission

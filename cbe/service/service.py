@@ -35,7 +35,7 @@ from cbe.spec.settings import MOST_TRIALS
 from cbe.store.folder import Store, StudyFolder
 from cbe.study.control import ask_to_stop, status, stop_was_asked
 from cbe.study.overview import Details
-from cbe.study.start import amend, begin, differing, load
+from cbe.study.start import amend, begin, differing
 
 AT_ONCE = 4  # processes apart for checks and reports
 QUERIES = 2  # and for SQL, which can be made to last
@@ -237,10 +237,10 @@ class Service:
         """Sends a notice in the background: a slow receiver keeps no study waiting."""
         if event == "halted":
             return  # somebody asked for it
-        study, folder = load(self.store, name)
+        folder = self.store.study(name)
         sentence = metric = value = None
         with suppress(InputError):  # there may be no answer yet
-            answer = best(folder, study=study)
+            answer = best(folder)
             sentence, metric, value = answer.sentence, answer.metric, answer.ranked[0].mean
         notice = Notice(
             event=event,
@@ -274,7 +274,8 @@ def _state(entry: Entry, said: str, why: str | None, stop_asked: bool) -> tuple[
     if said == "running":
         return ("stopping" if stop_asked else "running"), None
     if entry.running:
-        return "starting", None
+        over = entry.heard.state in ("finished", "halted")  # the driver only puts its things away
+        return (said, why) if over else ("starting", None)
     if entry.waiting:
         lost = f"its driver was lost with its node ({wanted.losses}); it is started again"
         return "queued", lost if wanted.losses else None

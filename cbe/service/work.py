@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import yaml
 
 from cbe.errors import ConfigError, Fault, InputError
@@ -19,8 +20,8 @@ from cbe.store.folder import Store
 
 FILE = Path("study.yaml")
 MOST_FAULTS = 100
-MOST_TEXT = 100_000  # characters of a study's file, which is read again and again
-MOST_POINTS = 100_000  # of a grid, which are counted as often
+MOST_TEXT = 100_000  # characters of a study's file: to read so many takes seconds
+MOST_POINTS = 100_000  # of a grid, which are counted again and again
 _WHERE = re.compile(rf"{re.escape(str(FILE))}(?::(\d+))? ?(.*)")
 _NO_GPU = "Time and cost are left out: trials want GPUs, and the service's machine, which measures, has none."
 _PRESETS = 2  # the paper's config and the base are confirmed too
@@ -28,6 +29,7 @@ _PRESETS = 2  # the paper's config and the base are confirmed too
 
 def from_json(text: str) -> str:
     """A study file that came as JSON, as YAML."""
+    _refuse_long(text)
     try:
         plain = json.loads(text, object_pairs_hook=_each_once, parse_constant=_no_number)
     except ValueError as error:
@@ -35,6 +37,12 @@ def from_json(text: str) -> str:
     if not isinstance(plain, dict):
         raise InputError(f"the body is a {type(plain).__name__}; wanted an object with a study's keys")
     return yaml.safe_dump(plain, sort_keys=False)
+
+
+def _refuse_long(text: str) -> None:
+    if len(text) > MOST_TEXT:
+        problem = f"is of {len(text):,} characters, and the service takes {MOST_TEXT:,}"
+        raise ConfigError([Fault(str(FILE), problem, "say less in it, or run it with `cbe run`")])
 
 
 def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -53,6 +61,7 @@ def _no_number(name: str) -> None:
 def check(text: str, store: str) -> dict[str, Any]:
     """What is wrong with a study file, or what it asks for and its values."""
     try:
+        _refuse_long(text)
         study = read_config_text(StudyConfig, text, name=str(FILE))
         faults = list(_not_here(text, study, store))
     except ConfigError as error:
@@ -89,8 +98,6 @@ def _not_here(text: str, study: StudyConfig, store: str) -> Iterator[Fault]:
         yield fault(("storage", "store"), "the service keeps results in its own store")
     if study.data.root != usual.data.root:
         yield fault(("data", "root"), "the service keeps downloads in a folder of its own")
-    if len(text) > MOST_TEXT:
-        yield Fault(str(FILE), f"is longer than {MOST_TEXT:,} characters", "run it without the service")
     counted = study.sampler.name == "grid" and study.budget.trials is None
     if counted and sum(1 for _ in islice(grid(study), MOST_POINTS + 1)) > MOST_POINTS:
         problem = f"the grid has more than {MOST_POINTS:,} points"
@@ -136,9 +143,22 @@ def sql(store: str, query: str, study: str | None, timeout_s: float, most: int) 
     from cbe.report.results import Results
 
     found = Results(Store.open(store)).sql(query, study, timeout_s)
-    columns = [column.to_pylist() for column in found.slice(0, most).columns]
+    some = found.slice(0, most)
+    columns = [_values(name, column) for name, column in zip(some.column_names, some.columns, strict=True)]
     rows = [list(row) for row in zip(*columns, strict=True)]
     return {"columns": found.column_names, "rows": rows, "truncated": len(found) > most}
+
+
+def _values(name: str, column: pa.ChunkedArray) -> list[Any]:
+    """A column's values; as texts where Python has none, as of a date in the year 290000."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        try:
+            values = column.cast(pa.string()).to_pylist()
+        except pa.ArrowException:
+            raise InputError(f"SQL: {name} holds what cannot be told; cast it to varchar") from None
+    return values
 
 
 def best(store: str, name: str, k: int, where: str) -> dict[str, Any]:

@@ -180,6 +180,9 @@ def _is_text(value: str) -> bool:
 
 def _scalar(text: str, where: str) -> Any:
     try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        for _ in _lines(node) if node else ():  # it refuses what a file may not hold either
+            pass
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError):
         raise ConfigError([Fault(where, f"{_short(text)} is not a value", "quote it")]) from None
@@ -245,7 +248,10 @@ def _fault(
 
 
 def _short(given: Any) -> str:
-    text = repr(given)
+    try:
+        text = repr(given)
+    except ValueError:  # a whole number of thousands of digits
+        return "a huge number"
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
 
 

@@ -14,12 +14,15 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cbe.errors import InputError
+from cbe.spec import StudyConfig
+from cbe.spec.files import read_config_text
 from cbe.store import compact as merging
 from cbe.store import reader
 from cbe.store.clock import tick
@@ -95,6 +98,11 @@ class StudyFolder:
     def exists(self) -> bool:
         return not self.location.missing([STUDY_FILE])
 
+    def config(self) -> StudyConfig | None:
+        """The study as its file has it; None where there is none."""
+        content = self.read(STUDY_FILE)
+        return None if content is None else _config(content, self.path(STUDY_FILE))
+
     def path(self, relative: str) -> str:
         """The address of something in the folder: a local path, or s3://…"""
         return self.location.at(relative).uri
@@ -166,6 +174,15 @@ class StudyFolder:
     def list(self, relative: str) -> Names:
         """The names of the files and folders directly in a folder of the study."""
         return [entry.name for entry in self.location.at(relative).entries()]
+
+
+@lru_cache(maxsize=1024)
+def _config(content: bytes, where: str) -> StudyConfig:
+    """Once for every content: files are read again and again while studies are watched."""
+    try:
+        return read_config_text(StudyConfig, content.decode(), name=where)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where}: cannot be read as text ({error}); put the file back as it was") from None
 
 
 def _modified(path: str) -> int | None:

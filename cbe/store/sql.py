@@ -33,6 +33,7 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "python_enable_replacements": "false",  # or a table's name might be one of our variables
     "temp_directory": "",
     "memory_limit": MEMORY,
+    "enable_progress_bar": "false",  # it would stand among the rows on stdout
 }
 _HINT = f"the tables are {', '.join(TABLES)}; `describe trials` tells columns"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ import yaml
 from cbe.errors import ConfigError, Fault, InputError
 from cbe.spec import StudyConfig, read_config
 from cbe.spec.changes import FREE_IN_A_STUDY, Difference, differences, require_same
-from cbe.spec.files import did_you_mean
+from cbe.spec.files import did_you_mean, read_config_text
 from cbe.store.folder import STUDY_FILE, Store, StudyFolder
 from cbe.study.control import STATUS, status
 
@@ -47,12 +46,12 @@ def begun(study: StudyConfig, store: Store) -> Iterator[None]:
 def load(store: Store, name: str) -> tuple[StudyConfig, StudyFolder]:
     """A study of the store as it was last started, and its folder."""
     folder = store.study(name)
-    if not folder.exists():
+    study = folder.config()
+    if study is None:
         names = store.names()
         hint = did_you_mean(name, names) or "start one with `cbe run FILE`, or name another --store"
         raise InputError(f"{store.uri}: holds no study {name}; {hint}")
-    with _local_file(folder) as path:
-        return read_config(StudyConfig, path), folder
+    return study, folder
 
 
 def amend(
@@ -63,9 +62,12 @@ def amend(
     free: Collection[str] = FREE_IN_A_STUDY,
 ) -> StudyConfig:
     """The study to go on with: as stored, or as edited where that leaves its trials comparable."""
-    with _local_file(folder) as path:
-        stored = read_config(StudyConfig, path)
-        study = read_config(StudyConfig, file or path, settings)
+    content = folder.read(STUDY_FILE) or b""
+    stored = read_config_text(StudyConfig, content.decode(), name=folder.path(STUDY_FILE))
+    if file is not None:
+        study = read_config(StudyConfig, file, settings)
+    else:
+        study = read_config_text(StudyConfig, content.decode(), settings, folder.path(STUDY_FILE))
     if study.name != folder.name:
         raise InputError(
             f"{file or '--set name'}: is of study {study.name}, not {folder.name}; give {folder.name}'s own, "
@@ -107,8 +109,8 @@ def taken(study: StudyConfig, folder: StudyFolder) -> InputError:
 
 def differing(study: StudyConfig, folder: StudyFolder) -> ConfigError | None:
     """What differs from the study of the same name that is stored; None where they are the same."""
-    with _local_file(folder) as path:
-        found = changes(read_config(StudyConfig, path), study)
+    stored = folder.config()
+    found = changes(stored, study) if stored else []
     if not found:
         return None
     other = "choose another name, as with --set name=…"
@@ -135,18 +137,6 @@ def changes(stored: StudyConfig, study: StudyConfig) -> list[Difference]:
 
 def _encoded(study: StudyConfig) -> bytes:
     return yaml.safe_dump(study.to_plain(), sort_keys=False, allow_unicode=True).encode()
-
-
-@contextmanager
-def _local_file(folder: StudyFolder) -> Iterator[Path]:
-    """The study's file as a local one, for what is said of it to name its lines."""
-    if folder.location.local:
-        yield Path(folder.path(STUDY_FILE))
-        return
-    with tempfile.TemporaryDirectory() as aside:
-        path = Path(aside) / STUDY_FILE
-        path.write_bytes(folder.read(STUDY_FILE) or b"")
-        yield path
 
 
 def journal(folder: StudyFolder) -> Path:

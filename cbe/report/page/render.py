@@ -50,7 +50,8 @@ def render(folder: StudyFolder, again: str | None = None) -> str:
 def to_html(evidence: Evidence, again: str) -> str:
     found = grouped(evidence)
     style, scripts = _own("page.css"), [plotly(), _own("shared.js"), _own("page.js")]
-    return templates().get_template("page.html").render(
+    template = templates().get_template("page.html")
+    return template.render(
         **content(evidence, found),
         policy=_policy(style, scripts),
         style=Markup(style),

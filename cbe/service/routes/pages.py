@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import mimetypes
 import re
 from functools import cache
@@ -59,7 +60,7 @@ def _asset(name: str) -> tuple[bytes, bytes, str]:
     place = _place(name)
     content = place.read_bytes() if place else b""
     packed = gzip.compress(content, 6, mtime=0)
-    return content, packed, f'"{len(content)}-{hash(content) & 0xFFFFFFFF:x}"'
+    return content, packed, f'"{hashlib.sha256(content).hexdigest()[:16]}"'
 
 
 def _place(name: str) -> Traversable | None:
