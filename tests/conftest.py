@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 import torch
@@ -18,6 +18,9 @@ import cbe.cli
 from cbe.cli import console
 from cbe.data import Dataset, open_dataset
 from cbe.spec import TrainConfig
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 torch.set_num_threads(1)
 # A shell starts what runs in its background deaf to Ctrl-C, and commands under test would inherit that.
@@ -104,6 +107,15 @@ def small_files(most: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests of a file."""
+    from tests.browser import launched
+
+    with launched() as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -3,60 +3,30 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from cbe.report.best import best
 from cbe.report.page.render import write_report
 from cbe.spec import TrainConfig, read_config
 from cbe.store.folder import StudyFolder
+from tests.browser import Shown
 from tests.made import HOSTILE, Made, finished, status
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
-
-QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    if found is None:
-        missing = f"no browser: none of {', '.join(BROWSERS)} is in PATH"
-        pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=list(QUIET))
-        yield browser
-        browser.close()
-
-
-class Seen:
-    """A page as a browser shows it, and all that it complained of or asked for."""
+class Seen(Shown):
+    """A report that was opened from its file, and is drawn."""
 
     def __init__(self, page: Page, path: Path) -> None:
-        self.page = page
-        self.said: list[str] = []
-        self.asked: list[str] = []
-        self._own = path.as_uri()
-        page.on("console", self._hear)
-        page.on("pageerror", lambda error: self.said.append(str(error)))
-        page.on("request", lambda request: self.asked.append(request.url))
-        page.goto(self._own)
+        super().__init__(page, path.as_uri())
+        page.goto(path.as_uri())
         self.drawn()
-
-    def _hear(self, message: ConsoleMessage) -> None:
-        self.said.append(f"{message.type}: {message.text}")
-
-    def drawn(self) -> None:
-        self.page.wait_for_selector("html[data-drawn=yes]", state="attached")
 
     def resize(self, width: int) -> None:
         """Gives the window another width, and waits for every figure to take it up."""
@@ -66,9 +36,6 @@ class Seen:
         )
         self.drawn()
 
-    def text(self, selector: str) -> str:
-        return " ".join(self.page.inner_text(selector).split())
-
     def figures(self) -> list[str]:
         found: list[str] = self.page.eval_on_selector_all(".plot", "each => each.map(one => one.id)")
         return found
@@ -77,12 +44,6 @@ class Seen:
         """The figures in which nothing is drawn."""
         inked = "path.js-line, path.point, .points path, .bars path, .heatmaplayer image"
         return [name for name in self.figures() if not self.page.locator(f"#{name}").locator(inked).count()]
-
-    def is_clean(self) -> bool:
-        """No complaint, nothing fetched but the file itself, nothing executed that a name or text held."""
-        hit = self.page.evaluate("window.hit === undefined")
-        own = [url for url in self.asked if url != self._own and not url.startswith(("data:", "blob:"))]
-        return (self.said, own, hit) == ([], [], True)
 
 
 Open = Callable[..., Seen]

@@ -6,10 +6,12 @@ What it gives comes back as JSON or as bytes: nothing that such a process says i
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import multiprocessing
 import os
 import resource
+import signal
 import sys
 import threading
 import traceback
@@ -29,6 +31,8 @@ from cbe.words import clean, finite
 MEMORY = 4 * 2**30  # bytes that a process may ask for; training, which maps much, is let off
 MOST_BYTES = 64_000_000  # of an answer
 NICE = 5  # behind the trials, which may be on the same machine
+
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 # Loaded once, before processes are made, so that one of them is there in a few hundredths of a second.
 _LOADED = ["__main__", "cbe.service.work", "cbe.report.page.render", "cbe.store.sql"]
@@ -86,9 +90,7 @@ class Apart:
         self, function: Callable[..., Any], given: tuple[Any, ...], timeout_s: float, memory: int | None
     ) -> bytes:
         ours, theirs = _processes.Pipe(duplex=False)
-        process = _processes.Process(
-            target=_work, args=(theirs, function, given, timeout_s, memory), daemon=True
-        )
+        process = _processes.Process(target=_work, args=(theirs, function, given, memory), daemon=True)
         process.start()
         theirs.close()
         with self._lock:
@@ -119,10 +121,9 @@ def _work(
     answer: Connection,
     function: Callable[..., Any],
     given: tuple[Any, ...],
-    timeout_s: float,
     memory: int | None,
 ) -> None:
-    _bounded(timeout_s, memory)
+    _bounded(memory)
     try:
         found = function(*given)
         if not isinstance(found, bytes):
@@ -144,15 +145,15 @@ def _work(
     answer.send_bytes(content)
 
 
-def _bounded(timeout_s: float, memory: int | None) -> None:
-    """What ends a process that asks for too much, also where nobody is left to kill it."""
+def _bounded(memory: int | None) -> None:
+    """What keeps a process small and ends it, also where nobody is left to kill it."""
     os.nice(NICE)
-    most_s = int(timeout_s * (os.cpu_count() or 1)) + 10
-    resource.setrlimit(resource.RLIMIT_CPU, (most_s, most_s))
     if memory is not None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     with suppress(OSError):  # where memory runs out all the same, it is this one that goes
         Path("/proc/self/oom_score_adj").write_text("1000")
+    with suppress(AttributeError):  # on Linux it ends with the process that has made it
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def _told(error: CbeError) -> dict[str, Any]:

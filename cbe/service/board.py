@@ -15,7 +15,7 @@ from typing import Any
 
 from cbe.errors import CbeError, InputError
 from cbe.service.standing import Standing
-from cbe.store.folder import Store, StudyFolder
+from cbe.store.folder import Store
 from cbe.study.control import status
 from cbe.study.overview import Details, details, overview
 
@@ -171,8 +171,11 @@ class Board:
         resting = seen is not None and seen.snapshot.state not in ACTIVE
         if seen and resting and not self.store.location.local and now - seen.looked < REMOTE_S:
             return False
-        stamp = self._stamp(folder, resting)
-        found = seen.found if seen and seen.stamp == stamp else self._read(name)
+        stamp = folder.stamp()
+        same = seen is not None and seen.stamp == stamp
+        if seen and same and not resting:  # a driver that falls silent changes no file
+            same = status(folder).state == seen.found.overview.state
+        found = seen.found if seen and same else self._read(name)
         if seen and found is seen.found and self.stand(found) == seen.snapshot.standing:
             seen.looked = now
             return False
@@ -185,9 +188,6 @@ class Board:
             return details(self.store, name)
         except InputError:  # its file is no study
             return Details(overview(self.store, name), (), "")
-
-    def _stamp(self, folder: StudyFolder, resting: bool) -> object:
-        return folder.stamp() if resting else (folder.stamp(), status(folder).state)
 
     def _snapshot(self, found: Details, before: Snapshot | None) -> Snapshot:
         standing, plain = self.stand(found), found.to_plain()

@@ -8,6 +8,7 @@ import time
 
 from fastapi import HTTPException, Request
 from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cbe.service.access import refuse_foreign
@@ -58,6 +59,8 @@ class Guard:
 
         try:
             await self._guarded(scope, receive, sending)
+        except ClientDisconnect:
+            pass  # in the middle of a body
         except Exception:
             if answered:
                 raise  # uvicorn logs it, and breaks the connection off

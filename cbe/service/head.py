@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -72,11 +73,15 @@ def started(store: str, cpus: int | None = None, port: int | None = None) -> Hea
 
 
 def _start(place: Path, cpus: int | None, dashboard: int) -> Head:
+    # A folder of its own: by the common one Ray hands a job to the machine's latest cluster, not to its own.
+    files = place / "ray"
+    shutil.rmtree(files, ignore_errors=True)  # what an earlier cluster has left
     port, client, agent = _free_port(), _free_port(), _free_port()
     command = [
         *(str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--disable-usage-stats"),
         *("--node-ip-address=127.0.0.1", f"--port={port}", f"--ray-client-server-port={client}"),
         f"--dashboard-agent-listen-port={agent}",  # a second cluster takes no jobs without
+        f"--temp-dir={files}",
         *("--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}"),
         *([f"--num-cpus={cpus}"] if cpus else []),
     ]

@@ -17,6 +17,7 @@ from cbe.service import head
 from cbe.service.loopback import is_loopback
 from cbe.service.notices import Notices
 from cbe.service.tokens import Tokens
+from cbe.service.wire import Wire, allow_many_lines
 from cbe.store.folder import Store
 from cbe.words import clean
 
@@ -58,6 +59,7 @@ def serve(settings: Settings) -> None:
     """Serves until it is told to end; studies on a cluster of their own right go on."""
     check(settings)
     _log()
+    allow_many_lines()
     notices = Notices(settings.notify)
     own = None if settings.ray else head.started(Store.open(settings.store).uri)
     address = settings.ray or (own.address if own else "")
@@ -84,7 +86,7 @@ def serve(settings: Settings) -> None:
             log_config=None,
             access_log=False,
             server_header=False,
-            http="httptools",
+            http=Wire,
             ws="none",
             timeout_graceful_shutdown=GRACE_S,
         )

@@ -33,7 +33,6 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "python_enable_replacements": "false",  # or a table's name might be one of our variables
     "temp_directory": "",
     "memory_limit": MEMORY,
-    "enable_progress_bar": "false",  # it would stand among the rows on stdout
 }
 _HINT = f"the tables are {', '.join(TABLES)}; `describe trials` tells columns"
 
@@ -70,6 +69,7 @@ def _database() -> Iterator[duckdb.DuckDBPyConnection]:
     """A database in memory with all tables, without their rows; its complaints are one line each."""
     with _told(), duckdb.connect(":memory:", config=_CLOSED) as database:
         database.execute("set timezone = 'UTC'")
+        database.execute("set enable_progress_bar = false")  # it would stand among the rows on stdout
         database.execute("set lock_configuration = true")
         for name, table in TABLES.items():
             database.register(name, table.schema.empty_table())

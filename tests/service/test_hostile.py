@@ -1,18 +1,18 @@
-"""What is made to break the service: it is refused in words, in time, and the service goes on as it was."""
+"""What is made to break the service: it is refused in words and in time, and the service goes on as it was."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import logging
-import math
 import re
 import signal
 import socket
-import threading
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,16 @@ import yaml
 from cbe.service.guard import MOST_BYTES
 from cbe.service.routes.answers import SQL_S
 from cbe.service.serve import _OneLine
+from cbe.service.wire import MOST_HEAD
 from cbe.spec import StudyConfig
 from tests.made import HOSTILE, finished
 from tests.service.conftest import NOBODY, Served, serving, text_of, until
 
-LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (DEBUG|INFO|WARNING|ERROR) \S.*")
-SOON_S = 30.0
+Text = str | bytes
 
+LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (INFO|WARNING|ERROR) \S.*")
+FORGED = "\n2026-01-01 00:00:00,000 ERROR forged"
+SOON_S = 30.0
 NAMES = [
     *(
         "../x",
@@ -55,19 +58,17 @@ NAMES = [
         "名",
         "a\0b",
         "\0",
-        "a\nb",
         "a\r\nX: 1",
         "a%2fb",
         "%2e%2e",
     ),
-    *("a?b", "a#b", "a;b", "$(id)", "`id`", "{x}", "a\u2028b", "\u202ea", HOSTILE),
+    *("a?b", "a#b", "$(id)", "{x}", "a\u2028b", "\u202ea", f"a{FORGED}", HOSTILE),
 ]
-DEEP = "[" * 100_000
-LAUGHS = "a: &a [x, x]\n" + "".join(
+_LAUGHS = "a: &a [x, x]\n" + "".join(
     f"{chr(b)}: &{chr(b)} [{', '.join(['*' + chr(b - 1)] * 9)}]\n" for b in range(ord("b"), ord("j"))
 )
-TEXTS: dict[str, str | bytes] = {
-    "laughs": f"name: x\n{LAUGHS}",
+TEXTS: dict[str, Text] = {
+    "laughs": f"name: x\n{_LAUGHS}",
     "alias": "name: x\ntraining: &a {steps: 4}\nloss: *a\n",
     "a circle": "name: x\nsearch: &a {a: *a}\n",
     "merge": "name: x\nbase: &b {trials: 3}\nbudget:\n  <<: [*b, *b]\n",
@@ -76,18 +77,16 @@ TEXTS: dict[str, str | bytes] = {
     "unknown tag": "name: x\nquestion: !evil {a: 1}\n",
     "binary": "name: x\nquestion: !!binary /////w==\n",
     "set": "name: x\nsearch: !!set {a, b}\n",
-    "brackets": f"name: x\nsearch: {DEEP}",
-    "fewer brackets": f"name: x\nsearch: {DEEP[:20_000]}",
+    "brackets": f"name: x\nsearch: {'[' * 100_000}",
+    "fewer brackets": f"name: x\nsearch: {'[' * 20_000}",
     "closed brackets": f"name: x\nsearch: {'[' * 900}{']' * 900}\n",
     "braces": "{a: " * 3000 + "}" * 3000,
-    "indents": "".join(" " * n + "a:\n" for n in range(1300)),
     "no date": "name: x\nquestion: 2026-99-99\n",
     "no time": "name: x\nquestion: 2026-01-01 99:99:99\n",
     "huge integer": f"name: x\nbudget: {{trials: {'9' * 10_000}}}\n",
     "integer": f"name: x\nbudget: {{trials: {'9' * 4000}}}\n",
     "sexagesimal": f"name: x\nbudget: {{trials: 1{':59' * 5000}}}\n",
-    "huge float": "name: x\ntraining: {lr: 1.0e+999}\n",
-    "not a number": "name: x\ntraining: {lr: .nan}\nbudget: {usd: .inf}\n",
+    "no number": "name: x\ntraining: {lr: .nan}\nbudget: {usd: 1.0e+999}\n",
     "surrogate": 'name: x\nquestion: "\\ud800"\n',
     "surrogate key": 'name: x\n"\\udfff": 1\n',
     "twice": "name: x\nname: y\n",
@@ -96,33 +95,82 @@ TEXTS: dict[str, str | bytes] = {
     "number key": "name: x\n1: 2\n2.5: 3\nnull: 4\ntrue: 5\n",
     "several": "name: x\n---\nname: y\n",
     "nothing": "",
-    "spaces": " \n\t\n",
     "a list": "- name: x\n",
-    "a word": "name\n",
     "nul": "name: x\0y\n",
     "control": "name: x\nquestion: \x1b[31m\x07\n",
     "latin": "name: x\nquestion: ä\n".encode("latin-1"),
     "half a letter": "name: x\nquestion: 名".encode()[:-1],
     "utf-16": "name: x\n".encode("utf-16"),
     "random": bytes(range(256)) * 8,
-    "unknown": "".join(f"key{n}: 1\n" for n in range(1000)),
-    "a long key": f"name: x\n{'k' * 900}: 1\n",
+    "unknown": "".join(f"key{n}: 1\n" for n in range(500)),
     "a long value": f"name: {'n' * 90_000}\n",
     "an endless grid": "name: x\nsampler: grid\nsearch: {training.steps: {int: [1, 999999999999]}}\n",
     "a large grid": "name: x\nsampler: grid\nsearch: {training.steps: {int: [1, 3000000]}}\n",
     "a large file": f"name: x\ndata: {{labels: 40000, label_indices: {list(range(40_000))}}}\n",
     "a long comment": "name: x\n" + "# hello\n" * 100_000,
 }
-ELSEWHERE = {
-    "storage.optuna": "sqlite:///hit.db",
-    "storage.store": "hit",
-    "data.root": "hit",
+JSONS: dict[str, Text] = {
+    "brackets": "[" * 100_000,
+    "braces": '{"a":' * 100_000,
+    "closed brackets": '{"set": {"budget": ' + "[" * 900 + "]" * 900 + "}}",
+    "objects": '{"set": {"budget.trials": ' + '{"a":' * 400 + "1" + "}" * 400 + "}}",
+    "no number": '{"priority": NaN}',
+    "infinite": '{"set": {"budget.usd": Infinity, "budget.trials": -Infinity}}',
+    "beyond": '{"set": {"budget.usd": 1e999}, "priority": 1e999}',
+    "huge integer": f'{{"priority": {"9" * 10_000}}}',
+    "integer": f'{{"set": {{"budget.trials": {"9" * 4000}}}}}',
+    "surrogate": '{"set": {"question": "\\ud800"}}',
+    "surrogate below": '{"set": {"search": {"training.lr": ["\\udfff"], "\\udfff": 1}}}',
+    "surrogate key": '{"\\ud800": 1}',
+    "surrogate in the set": '{"set": {"\\ud800": 1}}',
+    "invalid": b'{"set": {"question": "\xff"}}',
+    "half": '{"set": ',
+    "two": "{} {}",
+    "many keys": json.dumps({f"key{n}": n for n in range(20_000)}),
+    "many settings": json.dumps({"set": {f"budget.k{n}": n for n in range(101)}}),
+    "a long setting": json.dumps({"set": {"question": "q" * 900_000}}),
+    "a long list": json.dumps({"set": {"search": {"training.lr": list(range(100_000))}}}),
+    "yaml": "set:\n  budget.trials: 5\n",
 }
+ELSEWHERE = {"storage.optuna": "sqlite:///hit.db", "storage.store": "hit", "data.root": "hit"}
+CLOSED_SQL = [
+    "select * from read_csv('/etc/passwd')",
+    "select * from '/etc/passwd'",
+    "select * from read_text('/proc/self/environ')",
+    "select * from glob('/*')",
+    "copy (select 1) to 'hit.csv'",
+    "export database 'hit'",
+    "attach 'hit.db' as hit",
+    "create table hit (x int)",
+    "delete from trials",
+    "install httpfs",
+    "set enable_external_access = true",
+    "select 1; drop table trials",
+    "select getenv('HOME')",
+    "\0",
+    f"select error('hit{FORGED}')",
+    "select " + "(" * 20_000 + "1" + ")" * 20_000,
+    "select * from " + "(select * from " * 3000 + "trials" + ")" * 3000,
+    "select repeat('x', 1000000) from range(100)",  # an answer of 100 MB
+    "select repeat('x', 100000000) from range(1000)",
+    "select list(range) from range(3000000000)",
+]
+ODD_SQL = [
+    "select 'nan'::float, 'inf'::double, [1.0, 'nan'::float], {'a': 'nan'::float}, null, [], [null]",
+    "select 1 as a, 2 as a, map {'a': 1}, map {[1]: 'x'}, row(1, 2), union_value(k := 1), 'a'::enum('a', 'b')",
+    "select 170141183460469231731687303715884105727::hugeint, 1.5::decimal(38, 2), '\\xAA'::blob, '101'::bit",
+    "select date '2026-01-01', time '12:00', timestamptz '2026-01-01', interval 1 month, interval 1 second",
+    "select timestamp 'infinity', date '-infinity', timestamp '290000-01-01', [date '290000-01-01']",
+    "select * from trials, metrics limit 5",
+    "select * from duckdb_settings()",
+    "describe trials",
+]
+ENDLESS = "levenshtein(repeat('a', 300000), repeat('b', 300000)) > 0"
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Without tokens and without a cluster; with a finished study to ask about."""
+    """Without tokens and without a cluster, with a study to ask about and another to be changed."""
     store = tmp_path_factory.mktemp("hostile") / "store"
     finished(store)
     finished(store, "victim")
@@ -133,20 +181,19 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture(autouse=True)
 def unharmed(service: Served) -> Iterator[None]:
     """Whatever a test does, the service goes on, says so in orderly lines, and writes into its store alone."""
-    before, begun = around(service), len(service.log.read_text())
+    before, begun = beside(service), len(service.log.read_text())
     yield
     assert service.process.poll() is None
-    assert service.http.get("/api/studies/made", timeout=5).json()["state"] == "finished"
-    assert around(service) == before
+    assert service.http.get("/api/studies/made", timeout=10).json()["state"] == "finished"
+    assert beside(service) == before
     told = service.log.read_text()[begun:]
-    assert "Traceback" not in told
-    assert [line for line in told.splitlines() if not LINE.fullmatch(line)] == []
+    assert [line for line in told.splitlines() if not LINE.fullmatch(line) or "forged" in line] == []
 
 
-def around(service: Served) -> list[str]:
-    """All that is beside the store, where the service works, and all studies in it."""
-    beside = [str(path) for path in service.store.parent.rglob("*") if service.store not in path.parents]
-    return sorted(beside)
+def beside(service: Served) -> list[Path]:
+    """All that is around the store, where the service works."""
+    place = service.store.parent
+    return sorted(path for path in place.rglob("*") if service.store not in path.parents)
 
 
 def refused(found: httpx.Response, *codes: int) -> dict[str, Any]:
@@ -177,15 +224,35 @@ def raw(service: Served, *lines: bytes, body: bytes = b"") -> httpx.Response:
     return httpx.Response(int(top.split()[1]), content=content)
 
 
-def posted(service: Served, path: str, text: str | bytes, kind: str = "application/yaml") -> httpx.Response:
+def posted(service: Served, path: str, text: Text, kind: str = "application/yaml") -> httpx.Response:
     begun = time.monotonic()
     found = service.http.post(path, content=text, headers={"content-type": kind})
     assert time.monotonic() - begun < SOON_S
     return found
 
 
-def studies(service: Served) -> list[str]:
-    return [each["study"] for each in service.http.get("/api/studies").json()["studies"]]
+def all_posted(service: Served, path: str, texts: Mapping[str, Text]) -> dict[str, httpx.Response]:
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda text: posted(service, path, text), texts.values())
+        return dict(zip(texts, found, strict=True))
+
+
+def asked(service: Served, *queries: str) -> dict[str, httpx.Response]:
+    with ThreadPoolExecutor(2) as pool:
+        found = pool.map(lambda query: service.http.post("/api/sql", json={"query": query}), queries)
+        return dict(zip(queries, found, strict=True))
+
+
+def studies(service: Served) -> set[str]:
+    return {each["study"] for each in service.http.get("/api/studies").json()["studies"]}
+
+
+def memory_mb(service: Served) -> float:
+    """The most that the service itself ever held."""
+    told = Path(f"/proc/{service.process.pid}/status").read_text()
+    found = re.search(r"VmHWM:\s+(\d+) kB", told)
+    assert found
+    return int(found[1]) / 1000
 
 
 def test_no_name_in_an_address_leads_out_of_the_store(service: Served) -> None:
@@ -193,13 +260,12 @@ def test_no_name_in_an_address_leads_out_of_the_store(service: Served) -> None:
     of_a_study = [(method.upper(), path) for path in paths if "{name}" in path for method in paths[path]]
     assert len(of_a_study) > 10
     for (method, path), name in itertools.product(of_a_study, NAMES):
-        asked = path.replace("{name}", quoted(name)).replace("{trial}", "t0000")
+        address = path.replace("{name}", quoted(name)).replace("{trial}", "t0000")
         body = {"json": {}} if method in ("POST", "PATCH") else {}
-        refused(service.http.request(method, asked, **body), 404, 405, 422)
+        refused(service.http.request(method, address, **body), 404, 405, 422)
     for name in (
         "..",
         ".",
-        "../..",
         "../../../../etc/passwd",
         "..;/x",
         "\xff\xfe",
@@ -207,98 +273,111 @@ def test_no_name_in_an_address_leads_out_of_the_store(service: Served) -> None:
         "%ff",
         "%c0%ae",
         "%",
+        "a\0b",
     ):
         for end in ("", "/file", "/../../x"):
-            line = f"GET /api/studies/{name}{end} HTTP/1.1".encode("latin-1")
-            found = raw(service, line)
+            found = raw(service, f"GET /api/studies/{name}{end} HTTP/1.1".encode("latin-1"))
             assert found.status_code in (400, 404, 405, 422), name
 
 
 @pytest.mark.parametrize("path", ["/api/studies/made/trials/{}", "/api/studies/made/metrics?trial={}"])
 def test_no_name_of_a_trial_leads_anywhere_else(service: Served, path: str) -> None:
-    for name in [*NAMES, "t" + "9" * 12, "t" + "9" * 500, "c0000\n"]:
-        found = service.http.get(path.format(quoted(name)))
-        if not re.fullmatch(r"[ct][0-9]{4,12}", name) and name:
-            refused(found, 404, 422)
-        else:
-            assert found.status_code in (200, 404, 405, 422)
+    for name in [*filter(None, NAMES), "t" + "9" * 500, "c0000\n", "t0000/../t0001"]:
+        refused(service.http.get(path.format(quoted(name))), 404, 422)
 
 
 def test_the_page_has_its_own_files_and_no_others(service: Served) -> None:
     assert service.http.get("/assets/main.js").status_code == 200
-    others = (
-        "index.html",
-        "../service.py",
-        "..%2fservice.py",
-        "__init__.py",
-        ".js",
-        "x" * 5000 + ".js",
-        "nothing.js",
-    )
+    others = ("index.html", "../service.py", "__init__.py", ".js", "x" * 5000 + ".js", "nothing.js")
     for name in [*NAMES, *others, *(f"{name}.js" for name in NAMES)]:
         refused(service.http.get(f"/assets/{quoted(name)}"), 404, 405)
 
 
 def test_no_name_in_a_file_becomes_a_folder(service: Served) -> None:
     before = studies(service)
-    bodies: dict[str, list[str]] = {
-        "application/yaml": [yaml.safe_dump({"name": name}) for name in NAMES],
-        "application/json": [json.dumps({"name": name}) for name in (*NAMES[:3], None, 1, 1.5, [], ["x"], {})],
-    }
-    with ThreadPoolExecutor(4) as pool:
-        for kind, texts in bodies.items():
-            for found in pool.map(lambda text: posted(service, "/api/studies", text, kind), texts):  # noqa: B023
-                assert [fault["key"] for fault in refused(found, 422)["faults"]] == ["name"]
+    names: list[Any] = [*NAMES, None, 1, 1.5, [], ["x"], {}]
+    for found in all_posted(
+        service, "/api/studies", {str(name): yaml.safe_dump({"name": name}) for name in names}
+    ).values():
+        assert [fault["key"] for fault in refused(found, 422)["faults"]] == ["name"]
+    for name in (NAMES[0], None, ["x"]):
+        found = service.http.post("/api/studies", json={"name": name})
+        assert [fault["key"] for fault in refused(found, 422)["faults"]] == ["name"]
     assert studies(service) == before
     assert {path.name for path in service.store.iterdir()} <= {"_service", *before}
 
 
-@pytest.mark.parametrize("path", ["/api/studies", "/api/check", "/api/plan"])
-def test_no_text_that_is_no_study_file_does_harm(service: Served, path: str) -> None:
+def test_no_text_that_is_no_study_file_does_harm(service: Served) -> None:
     before = studies(service)
-    with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda text: posted(service, path, text), TEXTS.values()))
-    for kind, found in zip(TEXTS, answers, strict=True):
-        assert len(found.content) < 4_000_000, kind
-        if path == "/api/check" and found.status_code == 200:
-            plain = found.json()
-            assert plain["faults"] and plain["about"] is None, kind
+    for kind, found in all_posted(service, "/api/studies", TEXTS).items():
+        told = refused(found, 422)
+        assert len(told["faults"]) <= 100 and len(found.content) < 1_000_000, kind
+    some = {kind: TEXTS[kind] for kind in ("laughs", "python", "twice", "utf-16", "a large file")}
+    for found in all_posted(service, "/api/plan", some).values():
+        refused(found, 422)
+    for kind, found in all_posted(service, "/api/check", some).items():
+        if kind == "utf-16":
+            refused(found, 422)
         else:
-            assert len(refused(found, 422)["faults"]) <= 100, kind
+            assert found.status_code == 200 and found.json()["faults"] and found.json()["about"] is None
     assert studies(service) == before
 
 
 def test_faults_of_a_file_say_where(service: Served) -> None:
-    for kind, line in {"twice": 2, "alias": 2, "python": 2, "no key": None}.items():
-        told = refused(posted(service, "/api/studies", TEXTS[kind]), 422)
-        assert [fault["line"] for fault in told["faults"]] == [line] or line is None, told
+    found = all_posted(
+        service, "/api/check", {kind: TEXTS[kind] for kind in ("twice", "alias", "a large grid")}
+    )
+    told = {
+        kind: [(fault["line"], fault["problem"]) for fault in each.json()["faults"]]
+        for kind, each in found.items()
+    }
+    assert told == {
+        "twice": [(2, "not valid YAML: name is given twice")],
+        "alias": [(2, "not valid YAML: aliases are not allowed")],
+        "a large grid": [(3, "the grid has more than 100,000 points")],
+    }
 
 
 def test_a_body_that_is_too_large_is_not_taken(service: Served) -> None:
-    size = 50_000_000
-    part = b"#" * 1_000_000
+    part, times = b"#" * 1_000_000, 50
 
     def parts() -> Iterator[bytes]:
-        yield from itertools.repeat(part, size // len(part))
+        yield from itertools.repeat(part, times)
 
-    routes = [
-        ("POST", "/api/studies"),
-        ("POST", "/api/sql"),
-        ("PATCH", "/api/studies/made"),
-        ("POST", "/nothing"),
-    ]
-    for method, path in routes:
-        whole = service.http.request(method, path, content=part * (size // len(part)))
-        assert "1,000,000 bytes" in refused(whole, 413)["message"]
+    for method, path in (("POST", "/api/studies"), ("POST", "/api/sql"), ("PATCH", "/api/studies/made")):
+        whole = service.http.request(method, path, content=part * times)
+        assert "larger than 1,000,000 bytes" in refused(whole, 413)["message"]
         for kind in ("application/yaml", "application/json"):
             chunked = service.http.request(method, path, content=parts(), headers={"content-type": kind})
-            refused(chunked, 404 if path == "/nothing" else 413)
-    found = posted(service, "/api/check", b"#" * MOST_BYTES)
-    assert found.status_code == 200
+            refused(chunked, 413)
+    assert posted(service, "/api/check", b"#" * MOST_BYTES).status_code == 200
     refused(posted(service, "/api/check", b"#" * (MOST_BYTES + 1)), 413)
-    memory = Path(f"/proc/{service.process.pid}/status").read_text()
-    peak = int(re.search(r"VmHWM:\s+(\d+) kB", memory)[1])  # type: ignore[index]
-    assert peak < 1_000_000, "the service held what it was sent"
+    assert memory_mb(service) < 1000
+
+
+def test_a_head_that_does_not_end_is_not_kept(service: Served) -> None:
+    begun = memory_mb(service)
+    chunk = b"POST /api/check HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+    endless = {
+        "address": (b"GET /", b"a" * 1000),
+        "header": (b"GET / HTTP/1.1\r\nhost: localhost\r\nx: ", b"a" * 1000),
+        "headers": (
+            b"GET / HTTP/1.1\r\nhost: localhost\r\n",
+            b"".join(b"x%d: y\r\n" % n for n in range(150)),
+        ),
+        "chunk's size": (chunk + b"5;", b"a" * 1000),
+        "trailer": (chunk + b"0\r\nx: ", b"a" * 1000),
+    }
+    for kind, (top, more) in endless.items():
+        with socket.create_connection(("127.0.0.1", service.port), timeout=SOON_S) as line:
+            with pytest.raises(OSError):  # it hangs up
+                line.sendall(top)
+                for _ in range(50_000):
+                    line.sendall(more)
+                pytest.fail(f"50 MB were read of one {kind}")
+    within = {"host": "localhost", **{f"x-{n}": "y" * 1000 for n in range(MOST_HEAD // 1100)}}
+    assert service.http.get("/healthz", headers=within).status_code == 200
+    assert memory_mb(service) < begun + 100
 
 
 def test_a_length_that_is_none_is_refused(service: Served) -> None:
@@ -309,91 +388,80 @@ def test_a_length_that_is_none_is_refused(service: Served) -> None:
     assert raw(service, b"POST /api/check HTTP/1.1", *both, body=b"0\r\n\r\n").status_code == 400
 
 
-@pytest.mark.parametrize("value", [None, 1, -1, 1.5, True, "x", "", [], [1], [[]], {}, {"x": {"y": []}}])
+def test_clients_that_say_nothing_or_hang_up_are_borne(service: Served) -> None:
+    with ExitStack() as lines:
+        for top in (
+            b"",
+            b"GET / HT",
+            b"POST /api/check HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\na",
+        ):
+            for _ in range(100):
+                line = lines.enter_context(socket.create_connection(("127.0.0.1", service.port), timeout=10))
+                line.sendall(top)
+        assert service.http.get("/healthz", timeout=10).status_code == 200
+    assert posted(service, "/api/check", "a: 1").status_code == 200
+
+
+@pytest.mark.parametrize("value", [None, 1, 1.5, True, "x", [], [[]], {"x": {"y": []}}])
 def test_values_of_any_type_at_any_level_are_refused_in_words(service: Served, value: Any) -> None:
-    sections = {name: value for name in StudyConfig.model_fields if name != "name"}
+    sections = dict.fromkeys(StudyConfig.model_fields, value)
     below = {
-        name: {key: value for key in field.annotation.model_fields}
+        name: dict.fromkeys(field.annotation.model_fields, value)
         for name, field in StudyConfig.model_fields.items()
         if hasattr(field.annotation, "model_fields")
     }
-    searched = {"search": {"training.lr": value, "ensemble.heads": {"int": value, "when": value}}}
-    for body in (value, {"name": "x", **sections}, {"name": "x", **below}, {"name": "x", **searched}):
-        found = service.http.post("/api/check", json=body)
-        if found.status_code != 200:
-            refused(found, 422)
+    searched = {"training.lr": value, "ensemble.heads": {"int": value, "when": value}}
+    for body in (sections | {"name": "x"}, below | {"name": "x", "search": searched}):
+        assert service.http.post("/api/check", json=body).status_code == 200
+    refused(
+        service.http.post(
+            "/api/check", content=json.dumps(value), headers={"content-type": "application/json"}
+        )
+    )
+    service.http.post("/api/studies/victim/stop")
     for method, path in (("PATCH", "/api/studies/victim"), ("POST", "/api/studies/victim/resume")):
-        service.http.post("/api/studies/victim/stop")
-        for body in ({"set": {"": value}}, {"set": {"budget..trials": value}}, {"x": value}, {"set": {"x.y": value}}):
-            refused(service.http.request(method, path, json=body), 422)
-        for body in (value, {"set": value}, {"set": {"budget": value}}, {"set": {"budget.trials": value}}):
-            found = service.http.request(method, path, json=body)
-            assert found.status_code in (200, 409, 422)
+        for settings in ({"": value}, {"budget..trials": value}, {"x.y": value}, {"1": value}):
+            refused(service.http.request(method, path, json={"set": settings}), 422)
+        refused(service.http.request(method, path, json={"x": value}), 422)
+        for body in (value, {"set": value}, {"set": {"budget": value}}):
+            assert service.http.request(method, path, json=body).status_code in (200, 409, 422)
     if type(value) is not int and value is not None:
         refused(service.http.patch("/api/studies/victim", json={"priority": value}), 422)
-    asked = ({"query": value}, {"query": "select 1", "study": value or 5}, {"query": "select 1", "x": value})
-    for body in (value, *asked):
+    for body in (
+        value,
+        {"query": value},
+        {"query": "select 1", "study": value or 5},
+        {"query": "select 1", "x": 1},
+    ):
         refused(service.http.post("/api/sql", json=body), 404, 422)
 
 
-JSONS: dict[str, str | bytes] = {
-    "brackets": "[" * 100_000,
-    "braces": '{"a":' * 100_000,
-    "closed braces": '{"set": {"budget": ' + "[" * 900 + "]" * 900 + "}}",
-    "deep": '{"set": {"budget.trials": ' + '{"a":' * 400 + "1" + "}" * 400 + "}}",
-    "not a number": '{"priority": NaN}',
-    "infinite": '{"set": {"budget.usd": Infinity, "budget.trials": -Infinity}}',
-    "beyond": '{"set": {"budget.usd": 1e999}, "priority": 1e999}',
-    "huge integer": '{"priority": %s}' % ("9" * 10_000),
-    "integer": '{"set": {"budget.trials": %s}}' % ("9" * 4000),
-    "surrogate": '{"set": {"question": "\\ud800"}}',
-    "surrogate key": '{"\\ud800": 1}',
-    "surrogate in the set": '{"set": {"\\ud800": 1}}',
-    "invalid": b'{"set": {"question": "\xff"}}',
-    "nothing": "",
-    "half": '{"set": ',
-    "two": "{} {}",
-    "many keys": json.dumps({f"key{n}": n for n in range(20_000)}),
-    "many settings": json.dumps({"set": {f"budget.k{n}": n for n in range(101)}}),
-    "a long setting": json.dumps({"set": {"question": "q" * 900_000}}),
-    "a long list": json.dumps({"set": {"search": {"training.lr": list(range(100_000))}}}),
-    "yaml": "set:\n  budget.trials: 5\n",
-}
-
-
-@pytest.mark.parametrize("operation", ["PATCH /api/studies/victim", "POST /api/studies/victim/resume", "POST /api/sql"])
-def test_no_json_does_harm(service: Served, operation: str) -> None:
-    method, path = operation.split()
+@pytest.mark.parametrize("path", ["/api/studies/victim", "/api/studies/victim/resume", "/api/sql"])
+def test_no_json_does_harm(service: Served, path: str) -> None:
     service.http.post("/api/studies/victim/stop")
     before = service.http.get("/api/studies/victim/file").text
+    method = "PATCH" if path.endswith("victim") else "POST"
     for kind, text in JSONS.items():
         begun = time.monotonic()
         found = service.http.request(method, path, content=text, headers={"content-type": "application/json"})
         assert time.monotonic() - begun < SOON_S
-        if kind == "nothing" and path.endswith("/resume"):
-            assert found.status_code in (200, 409)  # it is resumed as it is
-            continue
-        refused(found, 400, 409, 422)
+        refused(found, 400, 422)
         assert len(found.content) < 200_000, kind
     assert service.http.get("/api/studies/victim/file").text == before
 
 
 def test_json_that_is_no_study_is_refused(service: Served) -> None:
     twice = '{"name": "x", "budget": {"trials": 3, "trials": 4}}'
-    large = json.dumps({"name": "x", "data": {"label_indices": list(range(100_000))}})
-    for text in (twice, large, '{"name": "x", "training": {"lr": NaN}}', *JSONS.values()):
+    for text in (twice, '{"name": "x", "training": {"lr": NaN}}', *JSONS.values()):
         refused(posted(service, "/api/studies", text, "application/json"), 422)
-    for kind in ("application/xml", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded", "\xff"):
-        found = service.http.post(
-            "/api/studies", content=text_of("x"), headers={"content-type": kind.encode("latin-1")}
-        )
-        refused(found, 415, 422)
+    for kind in (b"application/xml", b"multipart/form-data; boundary=x", b"\xff"):
+        refused(service.http.post("/api/studies", content=text_of("x"), headers={"content-type": kind}), 415)
 
 
 @pytest.mark.parametrize("key", ELSEWHERE)
-def test_a_submitted_file_cannot_say_where_things_are_written(service: Served, key: str) -> None:
+def test_a_file_cannot_say_where_things_are_written(service: Served, key: str) -> None:
     section, _, name = key.partition(".")
-    for value in (ELSEWHERE[key], f"/tmp/{key}", "..", "~", "s3://elsewhere/x"):
+    for value in (ELSEWHERE[key], f"/tmp/{key}", "..", "~"):
         text = f"name: elsewhere\n{section}:\n  {name}: {json.dumps(value)}\n"
         told = refused(posted(service, "/api/studies", text), 422)
         assert [(fault["key"], fault["line"]) for fault in told["faults"]] == [(key, 3)], told
@@ -408,7 +476,6 @@ def test_nor_can_what_is_set_later(service: Served) -> None:
     tricks: list[dict[str, Any]] = [
         *({key: value} for key, value in ELSEWHERE.items()),
         {"name": "other"},
-        {"name": "../other"},
         {"storage": "hit"},
         {"storage": {**storage, "optuna": "sqlite:///hit.db"}},
         {"data": {**data, "root": "hit"}},
@@ -417,7 +484,6 @@ def test_nor_can_what_is_set_later(service: Served) -> None:
         {"storage.optuna ": "sqlite:///hit.db"},
         {"storage={optuna: 'sqlite:///hit.db'} #": 1},
         {"budget.trials=99\nstorage.optuna": "sqlite:///hit.db"},
-        {"data={root: hit} #": 1},
         {"data.root=hit #": 1},
         {"name=other #": 1},
         {"Storage.optuna": "sqlite:///hit.db"},
@@ -428,114 +494,108 @@ def test_nor_can_what_is_set_later(service: Served) -> None:
     assert service.http.get("/api/studies/victim/file").text == before
 
 
-FORBIDDEN_SQL = [
-    "select * from read_csv('/etc/passwd')",
-    "select * from '/etc/passwd'",
-    "select * from read_text('/proc/self/environ')",
-    "select * from read_blob('study.yaml')",
-    "select * from read_parquet('s3://bucket/x')",
-    "select * from glob('/*')",
-    "select * from parquet_metadata('store/made/trials/x.parquet')",
-    "select * from sniff_csv('/etc/passwd')",
-    "copy trials to 'hit.csv'",
-    "copy (select 1) to '/tmp/hit'",
-    "export database 'hit'",
-    "attach 'hit.db' as hit",
-    "create table hit (x int)",
-    "create view hit as select 1",
-    "insert into trials values (1)",
-    "delete from trials",
-    "drop table trials",
-    "update trials set state = 'hit'",
-    "install httpfs",
-    "load httpfs",
-    "set enable_external_access = true",
-    "reset lock_configuration",
-    "pragma database_list",
-    "call pragma_version()",
-    "checkpoint",
-    "vacuum",
-    "select 1; select 2",
-    "select 1; drop table trials",
-    "begin",
-    "prepare p as select 1",
-    "explain analyze select 1",
-    "select getenv('HOME')",
-    "select * from trials where",
-    "select",
-    "--",
-    ";",
-    "\0",
-    "select '\0'; x",
-    "select " + "(" * 50_000,
-    "select " + "(" * 30_000 + "1" + ")" * 30_000,
-    "select " + "-" * 90_000 + "1",
-    "select " + "not " * 20_000 + "true",
-    "select 1" + " union all select 1" * 5000 + " union",
-    "select " + "[" * 20_000 + "1" + "]" * 20_000,
-    "select * from " + "(select * from " * 5000 + "trials" + ")" * 5000,
-    "with recursive t as (select 1 as x union all select x from t) select x from",
-    "select 'ä' collate nothing",
-    "select error('hit\n2026-01-01 00:00:00,000 ERROR forged')",
-    "select cast('x' as int)",
-    "select 1/0 from nothing",
-    "select hit()",
-    "select repeat('x', 1000000) from range(1000)",
-    "select repeat('x', 5000000000)",
-    "select list(range) from range(3000000000)",
-    "select max(a.range || b.range || c.range) from range(10000000) a, (select array_agg(range) x from range(900000000)) b, range(2) c",
-]
-ODD_SQL = [
-    "select 'nan'::float, 'inf'::double, -'inf'::float, [1.0, 'nan'::float], {'a': 'nan'::float}",
-    "select 1 as a, 2 as a, 3 as a",
-    "select map {'a': 1}, map {1: 2}, map {[1]: 'x'}",
-    "select 170141183460469231731687303715884105727::hugeint, 1.5::decimal(38, 2), 2::uhugeint",
-    "select date '2026-01-01', time '12:00', timestamptz '2026-01-01', interval 1 month, interval 1 second",
-    "select '\\xAA\\xFF'::blob, '101'::bit, uuid '00000000-0000-0000-0000-000000000000'",
-    "select date '290000-01-01', date '5877000-01-01 (BC)' where false",
-    "select timestamp 'infinity', date '-infinity', timestamp '290000-01-01'",
-    "select null, [], {}, [null], [[[]]] where true",
-    "select union_value(k := 1), 'a'::enum('a', 'b')",
-    "select json('{}'), [1, 2]::int[2], row(1, 2)",
-    "select params, config, error_text from trials limit 3",
-    "select * from trials, metrics limit 5",
-    "select * from duckdb_settings()",
-    "select * from duckdb_secrets()",
-    "select current_setting('secret_directory')",
-    "from trials select columns('t.*') limit 1",
-    "describe trials",
-    "summarize trials",
-    "show tables",
-    "values (1), (2)",
-    "select 1 --\n; ",
-]
-
-
-@pytest.mark.parametrize("path", ["sql", "best"])
-def test_sql_reads_no_files_and_changes_nothing(service: Served, path: str) -> None:
-    def ask(query: str) -> httpx.Response:
-        if path == "sql":
-            return service.http.post("/api/sql", json={"query": query})
-        where = f"trial in ({query})"[:9000]
-        return service.http.get("/api/studies/made/best", params={"where": where})
-
-    with ThreadPoolExecutor(2) as pool:
-        for query, found in zip(FORBIDDEN_SQL, pool.map(ask, FORBIDDEN_SQL), strict=True):
-            told = refused(found, 422)
-            assert len(told["message"]) < 200_000, query
-    assert not Path("/tmp/hit").exists()
+def test_sql_reads_no_files_changes_nothing_and_takes_no_more_than_its_share(service: Served) -> None:
+    for query, found in asked(service, *CLOSED_SQL).items():
+        told = refused(found, 422)
+        assert "root:" not in told["message"] and len(told["message"]) < 200_000, query
+    for query in CLOSED_SQL[:4]:
+        where = f"trial in ({query})"
+        refused(service.http.get("/api/studies/made/best", params={"where": where}), 422)
+        refused(service.http.get("/api/best", params={"where": where}), 422)
+    for where in ("1=1) or (", "true; drop table trials", "\0", "x" * 10_001, "'"):
+        refused(service.http.get("/api/studies/made/best", params={"where": where}), 422)
+    assert memory_mb(service) < 1000
 
 
 def test_sql_of_every_type_is_answered_as_json(service: Served) -> None:
-    def ask(query: str) -> httpx.Response:
-        return service.http.post("/api/sql", json={"query": query})
+    def no_number(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
 
+    for query, found in asked(service, *ODD_SQL).items():
+        assert found.status_code == 200, found.text
+        plain = json.loads(found.content, parse_constant=no_number)
+        assert set(plain) == {"columns", "rows", "truncated"} and plain["rows"], query
+        assert all(len(row) == len(plain["columns"]) for row in plain["rows"])
+        assert str(Path.home()) not in found.text, query
+
+
+def test_sql_that_never_ends_is_ended_and_keeps_nobody_else_waiting(service: Served) -> None:
     with ThreadPoolExecutor(2) as pool:
-        for query, found in zip(ODD_SQL, pool.map(ask, ODD_SQL), strict=True):
-            if found.status_code != 200:
-                refused(found, 422)
-                continue
-            plain = json.loads(found.content, parse_constant=lambda name: pytest.fail(f"{query}: {name}"))
-            assert set(plain) == {"columns", "rows", "truncated"}
-            assert all(len(row) == len(plain["columns"]) for row in plain["rows"])
-            assert str(Path.home()) not in found.text, query
+        begun = time.monotonic()
+        endless = [
+            pool.submit(service.http.post, "/api/sql", json={"query": f"select {ENDLESS}"}),
+            pool.submit(service.http.get, "/api/studies/made/best", params={"where": ENDLESS}),
+        ]
+        until(lambda: len(apart(service)) == 2, 10, "both queries")
+        longest = 0.0
+        while not all(each.done() for each in endless):
+            now = time.monotonic()
+            assert service.http.get("/api/studies/made").status_code == 200
+            assert posted(service, "/api/check", "name: x\n").json()["faults"] == []
+            longest = max(longest, time.monotonic() - now)
+        for each in endless:
+            assert "took longer than 2" in refused(each.result(), 422)["message"]
+    assert SQL_S <= time.monotonic() - begun < 2 * SQL_S
+    assert longest < SQL_S / 2
+    assert apart(service) == set()
+    assert service.http.post("/api/sql", json={"query": "select 1"}).json()["rows"] == [[1]]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_service_that_ends_leaves_no_query_behind(tmp_path: Path, number: int) -> None:
+    with serving(tmp_path / "store", NOBODY) as service, ThreadPoolExecutor(1) as pool:
+        pool.submit(service.http.post, "/api/sql", json={"query": f"select {ENDLESS}"})
+        left = until(lambda: apart(service), 30, "the query")
+        service.process.send_signal(number)
+        service.process.wait(15)
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left), 10, "its end")
+
+
+def apart(service: Served) -> set[int]:
+    """The processes that work for the service at this moment: children of the one that makes them."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError):
+            continue
+    return {pid for pid, parent in parents.items() if parents.get(parent) == service.process.pid}
+
+
+def test_the_same_file_sent_often_at_once_is_one_study(service: Served) -> None:
+    text = text_of("same")
+    with ThreadPoolExecutor(20) as pool:
+        found = list(pool.map(lambda _: service.submit(text), range(20)))
+    assert sorted(each.status_code for each in found) == [200] * 19 + [201]
+    assert len({each.json()["submitted"] for each in found}) == 1
+    events = service.http.get("/api/audit").json()["events"]
+    assert [each["study"] for each in events if each["kind"] == "submitted"].count("same") == 1
+
+
+def test_of_several_files_of_one_name_one_is_taken(service: Served) -> None:
+    texts = [text_of("disputed", budget={"trials": number}) for number in range(2, 10)]
+    with ThreadPoolExecutor(len(texts)) as pool:
+        found = list(pool.map(service.submit, texts))
+    assert sorted(each.status_code for each in found) == [201] + [409] * 7
+    taken = next(number for number, each in zip(range(2, 10), found, strict=True) if each.status_code == 201)
+    assert service.http.get("/api/studies/disputed").json()["search"]["total"] == taken
+    for each in found:
+        if each.status_code == 409:
+            assert [fault["key"] for fault in refused(each)["faults"]][1:] == ["budget.trials"]
+
+
+def test_no_text_begins_a_line_of_the_log(service: Served) -> None:
+    made = posted(service, "/api/studies", yaml.safe_dump({"name": "told", "question": f"why{FORGED}"}))
+    assert made.status_code == 201 and FORGED in made.json()["question"]
+    service.http.get(f"/api/cluster/{quoted(FORGED)}", headers={"user-agent": "x", "x-request-id": "x"})
+    assert service.http.get("/api/cluster").status_code == 503  # which is logged
+    until(lambda: "/api/cluster" in service.log.read_text(), 10, "the line")
+    try:
+        raise ValueError(f"hit{FORGED}\u2028{FORGED}\x1b[31m")
+    except ValueError:
+        record = logging.LogRecord(
+            "x", logging.ERROR, "", 1, "%s", (f"hit{FORGED}\r{FORGED}",), sys.exc_info()
+        )
+    first, *others = _OneLine("%(asctime)s %(levelname)s %(message)s").format(record).split("\n")
+    assert LINE.fullmatch(first) and others and all(line.startswith("  ") for line in others)
+    assert not re.search(r"[\x1b\r\u2028]", first + "".join(others))

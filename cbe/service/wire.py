@@ -1,0 +1,80 @@
+"""The line to a client, as uvicorn has it, with an end to what a request's head may be and take.
+
+uvicorn's fast parser keeps headers however many come, and waits for them however long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from contextlib import suppress
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MOST_HEAD = 64_000  # bytes of an address and all headers
+MOST_FILES = 65_536
+REQUEST_S = 60.0  # within which a request is there as a whole
+
+
+class Wire(HttpToolsProtocol):
+    _head = 0  # bytes of the head so far
+    _unheard = 0  # bytes since the parser last told of anything: they are in its memory
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._has_request()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._unheard += len(data)
+        super().data_received(data)
+        if self._unheard > MOST_HEAD and not self.transport.is_closing():
+            self.send_400_response("The head of the request is too large.")
+
+    def on_message_begin(self) -> None:
+        self._head = self._unheard = 0
+        self._await_request()
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._heard(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._heard(len(name) + len(value))
+        super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        self._unheard = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unheard = 0
+        self._has_request()
+        super().on_message_complete()
+
+    def _heard(self, size: int) -> None:
+        self._unheard = 0
+        self._head += size
+        if self._head > MOST_HEAD:
+            raise ValueError("the head is too large")  # which the parser tells as an invalid request
+
+    def _await_request(self) -> None:
+        self._has_request()
+        self._late = self.loop.call_later(REQUEST_S, self.transport.close)
+
+    def _has_request(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+
+def allow_many_lines() -> None:
+    """Each listener is an open file, of which a process is often let have a thousand, unless it asks."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(now, min(most, MOST_FILES)), most))
