@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import sys
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 torch.set_num_threads(1)
+for _name in ("CBE_STORE", "CBE_ADDRESS", "CBE_TOKEN"):  # of whoever runs the tests
+    os.environ.pop(_name, None)
 # A shell starts what runs in its background deaf to Ctrl-C, and commands under test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -6,12 +6,10 @@ What it gives comes back as JSON or as bytes: nothing that such a process says i
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
 import multiprocessing
 import os
 import resource
-import signal
 import sys
 import threading
 import traceback
@@ -31,8 +29,6 @@ from cbe.words import clean, finite
 MEMORY = 4 * 2**30  # bytes that a process may ask for; training, which maps much, is let off
 MOST_BYTES = 64_000_000  # of an answer
 NICE = 5  # behind the trials, which may be on the same machine
-
-_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 # Loaded once, before processes are made, so that one of them is there in a few hundredths of a second.
 _LOADED = ["__main__", "cbe.service.work", "cbe.report.page.render", "cbe.store.sql"]
@@ -152,8 +148,14 @@ def _bounded(memory: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     with suppress(OSError):  # where memory runs out all the same, it is this one that goes
         Path("/proc/self/oom_score_adj").write_text("1000")
-    with suppress(AttributeError):  # on Linux it ends with the process that has made it
-        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+    threading.Thread(target=_end_with_the_service, daemon=True).start()
+
+
+def _end_with_the_service() -> None:
+    service = multiprocessing.parent_process()
+    if service is not None:
+        service.join()
+        os._exit(1)
 
 
 def _told(error: CbeError) -> dict[str, Any]:

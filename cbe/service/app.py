@@ -18,7 +18,7 @@ from cbe.errors import CbeError, ConfigError, InputError
 from cbe.service import apart, metrics
 from cbe.service.guard import Guard
 from cbe.service.jobs import RayAway
-from cbe.service.refusals import Conflict, Forbidden, NotFound, Taken, TooMany, Unauthorised
+from cbe.service.refusals import Conflict, Forbidden, NotFound, Taken, TooMany, Unauthorised, Unsupported
 from cbe.service.routes import answers, pages, studies, system, trials
 from cbe.service.service import Service
 from cbe.service.shapes import Problem
@@ -32,6 +32,7 @@ _STATUS: tuple[tuple[type[CbeError], int], ...] = (
     (NotFound, 404),
     (Conflict, 409),
     (Taken, 409),
+    (Unsupported, 415),
     (TooMany, 429),
     (RayAway, 503),
     (InputError, 422),
@@ -46,6 +47,7 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
         404: "No such study or trial",
         409: "The study is not in a state for this",
         413: "Too large",
+        415: "Neither YAML nor JSON",
         422: "Bad input; the faults say where",
         429: "Too many wrong tokens, or too many listeners",
         503: "Ray or the store does not answer",

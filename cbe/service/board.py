@@ -8,7 +8,8 @@ import logging
 import math
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,6 +23,7 @@ from cbe.study.overview import Details, details, overview
 LOOK_S = 1.0
 REMOTE_S = 15.0  # between looks at a study at rest in a bucket
 QUIET_S = 15.0  # after which a listener is told that the line still stands
+STILL_HERE = b": still here\n\n"
 ACTIVE = ("queued", "starting", "running", "stopping")
 ENDED = ("completed", "stopped", "failed", "infeasible")
 
@@ -203,46 +205,51 @@ class Board:
 
     async def listen(self) -> AsyncIterator[bytes]:
         """The news of all studies, as server-sent events: all of them first."""
-        sent: dict[str, int] = {}
-        async for _ in self._turns():
-            now = {each.name: each for each in self.all()}
-            news = [each.line for name, each in now.items() if sent.get(name) != each.version]
-            gone = sorted(sent.keys() - now.keys())
-            if news or gone or not sent:
-                parts = b",".join(news)
-                yield event("studies", b'{"studies":[' + parts + b'],"gone":' + encode(gone) + b"}")
-            else:
-                yield b": still here\n\n"
-            sent = {name: each.version for name, each in now.items()}
+        sent: dict[str, int] | None = None
+        with self._listening():
+            while not self.closed:
+                turn, now = self._turn, {each.name: each for each in self.all()}
+                known = sent or {}
+                news = [each.line for name, each in now.items() if known.get(name) != each.version]
+                gone = sorted(known.keys() - now.keys())
+                if news or gone or sent is None:
+                    parts = b",".join(news)
+                    yield event("studies", b'{"studies":[' + parts + b'],"gone":' + encode(gone) + b"}")
+                else:
+                    yield STILL_HERE
+                sent = {name: each.version for name, each in now.items()}
+                await _next(turn)
 
     async def listen_to(self, name: str) -> AsyncIterator[bytes]:
         """The news of one study, as server-sent events, until it is deleted."""
         version, told = 0, time.monotonic()
-        async for _ in self._turns():
-            now = self.get(name)
-            if now is None:
-                yield event("gone", b"{}")
-                return
-            if now.version != version:
-                yield now.news if version and now.since == version else now.events
-                version, told = now.version, time.monotonic()
-            elif time.monotonic() - told >= QUIET_S:
-                yield b": still here\n\n"
-                told = time.monotonic()
+        with self._listening():
+            while not self.closed:
+                turn, now = self._turn, self.get(name)
+                if now is None:
+                    yield event("gone", b"{}")
+                    return
+                if now.version != version:
+                    yield now.news if version and now.since == version else now.events
+                    version, told = now.version, time.monotonic()
+                elif time.monotonic() - told >= QUIET_S:
+                    yield STILL_HERE
+                    told = time.monotonic()
+                await _next(turn)
 
-    async def _turns(self) -> AsyncIterator[None]:
-        """At once, and then whenever there is news, or there has been none for a while."""
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
         self.listeners += 1
         try:
-            while not self.closed:
-                turn = self._turn
-                yield
-                try:
-                    await asyncio.wait_for(turn.wait(), QUIET_S)
-                except TimeoutError:
-                    continue
+            yield
         finally:
             self.listeners -= 1
+
+
+async def _next(turn: asyncio.Event) -> None:
+    """Until there is news, or there has been none for a while."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(turn.wait(), QUIET_S)
 
 
 def encode(plain: Any) -> bytes:

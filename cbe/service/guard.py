@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
+from contextlib import suppress
 
 from fastapi import HTTPException, Request
 from starlette.datastructures import MutableHeaders
@@ -61,6 +63,12 @@ class Guard:
             await self._guarded(scope, receive, sending)
         except ClientDisconnect:
             pass  # in the middle of a body
+        except asyncio.CancelledError:  # the service ends, and has waited long enough
+            if answered:
+                with suppress(RuntimeError):
+                    await send({"type": "http.response.body", "body": b""})
+            else:
+                await _refuse(sending, 503, "the service ends; try again later")
         except Exception:
             if answered:
                 raise  # uvicorn logs it, and breaks the connection off

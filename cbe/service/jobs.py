@@ -167,10 +167,10 @@ class Jobs:
                 f"{self.address}: the cluster wants its token; set RAY_AUTH_MODE=token and "
                 "RAY_AUTH_TOKEN_PATH (or RAY_AUTH_TOKEN) to the one that it was started with"
             ) from None
-        except (ConnectionError, OSError) as error:
+        except (ConnectionError, OSError):
             raise RayAway(
-                f"no Ray at {self.address} ({_first_line(error)}); start one with `ray start --head`, "
-                "or give the address of its dashboard"
+                f"no Ray at {self.address}: nobody answers there; start one with `ray start --head`, or give "
+                "the address of its dashboard"
             ) from None
         except (RuntimeError, KeyError, TypeError, ValueError) as error:
             raise RayAway(f"Ray at {self.address}: {_first_line(error)}; try again") from None

@@ -25,6 +25,10 @@ class Unauthorised(InputError):
     """No token, or one that is not valid."""
 
 
+class Unsupported(InputError):
+    """A body of a kind that is not read here."""
+
+
 class TooMany(InputError):
     """Too many wrong tokens, or too many listeners."""
 

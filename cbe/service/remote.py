@@ -7,8 +7,9 @@ from urllib.parse import urlsplit
 import httpx
 
 from cbe.errors import InputError
-from cbe.service.client import checked, connect
+from cbe.service.client import connect
 from cbe.service.loopback import is_loopback
+from cbe.service.transport import checked
 from cbe.service.verbs import Remote
 
 ASK_S = 10.0

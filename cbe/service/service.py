@@ -213,6 +213,8 @@ class Service:
         """Refuses to touch a study that waits or runs."""
         if entry and entry.waiting:
             raise Conflict(f"{name}: waits in the queue; stop it first")
+        if entry and entry.running and entry.heard.state in ("finished", "halted"):
+            raise Conflict(f"{name}: its driver is just ending; try again in some seconds")
         if (entry and entry.running) or status(self.store.study(name)).alive:
             raise Conflict(f"{name}: is running; stop it first")
 
@@ -274,8 +276,8 @@ def _state(entry: Entry, said: str, why: str | None, stop_asked: bool) -> tuple[
     if said == "running":
         return ("stopping" if stop_asked else "running"), None
     if entry.running:
-        over = entry.heard.state in ("finished", "halted")  # the driver only puts its things away
-        return (said, why) if over else ("starting", None)
+        ending = {"finished": "finished", "halted": "stopping"}  # the driver only puts its things away
+        return ending.get(entry.heard.state, "starting"), why if entry.heard.state in ending else None
     if entry.waiting:
         lost = f"its driver was lost with its node ({wanted.losses}); it is started again"
         return "queued", lost if wanted.losses else None

@@ -1,4 +1,4 @@
-"""Who may do what: tokens, roles and owners, and what other sites' pages may not do through a user's browser."""
+"""Who may do what: tokens, roles and owners, and what other sites' pages may not do through a browser."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_reader_changes_nothing_and_every_new_route_that_writes_is_closed_to_i
     closed = [
         each
         for each in operations(service)
-        if each in FOR_ADMINS or each[0] in WRITES and each not in ASKED_BY_POST
+        if each in FOR_ADMINS or (each[0] in WRITES and each not in ASKED_BY_POST)
     ]
     assert len(closed) >= 7
     assert {each: code(service, each, given["read"]) for each in closed} == dict.fromkeys(closed, 403)

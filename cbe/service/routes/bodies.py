@@ -9,6 +9,7 @@ from fastapi import Depends, Request
 from cbe.errors import InputError
 from cbe.service import work
 from cbe.service.access import Ours
+from cbe.service.refusals import Unsupported
 from cbe.service.service import CHECK_S
 
 _YAML = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml", "text/plain", "")
@@ -35,7 +36,7 @@ async def study_text(request: Request, service: Ours) -> str:
     if kind == "application/json":
         return str(await service.apart.call(work.from_json, text, timeout_s=CHECK_S))
     if kind not in _YAML:
-        raise InputError(f"Content-Type {kind[:80]!r}: wanted application/yaml or application/json")
+        raise Unsupported(f"Content-Type {kind[:80]!r}: wanted application/yaml or application/json")
     if not text.strip():
         raise InputError("the body is empty; send a study file, as studies/quickstart.yaml")
     return text
