@@ -2,8 +2,8 @@
 
     python -m benchmarks.service [--readers 200] [--rounds 4] [--seconds 20]
 
-A study with a trial on each core runs on a real cluster while a third of the readers ask for the list once a
-second, a third for the best config of a study, and a third listen to the running study's events. Stretches
+A study with a trial on each core runs on a real cluster while a third of the readers ask for the list every two
+seconds, a third for the best config of a study, and a third listen to the running study's events. Stretches
 with and without readers take turns within one run, and the steps a second of one are divided by those of the
 other. The readers are on the same machine, in a process of their own.
 """
@@ -38,7 +38,7 @@ from cbe.store.folder import Store, StudyFolder
 
 RUNNING = "running"
 OTHERS, TRIALS = 20, 100  # studies beside the one that runs, and trials of each
-EVERY_S = 1.0  # between two questions of a reader
+EVERY_S = 2.0  # between two questions of a reader
 SETTLE_S = 5.0  # at the start of a stretch, which is not counted
 
 Seen = dict[str, list[float]]

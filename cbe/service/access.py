@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from cbe.service.service import LOCAL, Service
 from cbe.service.tokens import UNKNOWN, Holder, Role
 
 SAFE = ("GET", "HEAD", "OPTIONS")
+OPEN_S = 2.0  # for which an open service may not know of its first token
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 
@@ -23,7 +25,7 @@ _bearer = HTTPBearer(auto_error=False, description="`cbe token create NAME --rol
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 
-def service_of(request: Request) -> Service:
+async def service_of(request: Request) -> Service:  # not a plain function, which FastAPI sends to a thread
     service: Service = request.app.state.service
     return service
 
@@ -45,9 +47,13 @@ async def _holder(request: Request, given: HTTPAuthorizationCredentials | None) 
         if await is_open(request):
             return LOCAL
         raise Unauthorised("a token is needed; send it as `Authorization: Bearer cbe_…`")
-    address = request.client.host if request.client else "?"
+    service = await service_of(request)
     fresh = request.method not in SAFE  # what changes something never goes by what was true a moment ago
-    return await asyncio.to_thread(_checked, service_of(request), given.credentials, address, fresh)
+    found = None if fresh else service.tokens.remembered(given.credentials)
+    if found is not None:
+        return found
+    address = request.client.host if request.client else "?"
+    return await asyncio.to_thread(_checked, service, given.credentials, address, fresh)
 
 
 def _checked(service: Service, presented: str, address: str, fresh: bool) -> Holder:
@@ -69,8 +75,11 @@ def _checked(service: Service, presented: str, address: str, fresh: bool) -> Hol
 
 async def is_open(request: Request) -> bool:
     """Whether no token is needed: on this machine alone, and as long as none was ever made."""
-    loopback: bool = request.app.state.loopback
-    return loopback and not await asyncio.to_thread(service_of(request).tokens.any_made)
+    state = request.app.state
+    if state.loopback and time.monotonic() - state.opened_at > OPEN_S:
+        service = await service_of(request)
+        state.opened, state.opened_at = not await asyncio.to_thread(service.tokens.any_made), time.monotonic()
+    return bool(state.loopback and state.opened)
 
 
 def refuse_foreign(request: Request) -> None:

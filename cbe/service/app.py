@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,6 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
 
 from cbe import __version__
 from cbe.errors import CbeError, ConfigError, InputError
@@ -78,6 +80,7 @@ def create_app(service: Service, *, loopback: bool = True, tls: bool = False) ->
         responses=_REFUSALS,
     )
     app.state.service, app.state.loopback = service, loopback
+    app.state.opened, app.state.opened_at = False, -math.inf  # see access.is_open
     app.state.figures = metrics.Figures(service.board, service.keeper)
     for routes in (system, studies, trials, answers, pages):
         app.include_router(routes.router)
@@ -122,4 +125,14 @@ async def _malformed(request: Request, error: Exception) -> Response:
 
 async def _plain(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return problem(error.status_code, str(error.detail), headers=dict(error.headers or {}))
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(_methods(request)) or headers.get("Allow", "GET")
+    return problem(error.status_code, str(error.detail), headers=headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """All that an address can be asked for, of which a route knows its own method only."""
+    paths: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
+    found = (each for path, each in paths.items() if compile_path(path)[0].match(request.scope["path"]))
+    return sorted({method.upper() for each in found for method in each})

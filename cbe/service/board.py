@@ -93,6 +93,7 @@ class Board:
 
     store: Store
     stand: Stand  # how the service sees a study that the store shows so
+    latest: list[Snapshot] = field(default_factory=list)  # every study, the one first that was last heard of
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _version: int = 0
     _listed: float = -math.inf
@@ -152,7 +153,10 @@ class Board:
             gone = self._seen.keys() - set(names)
             for name in gone:
                 del self._seen[name]
-            return any([self._look_at_one(name) for name in names]) or bool(gone)
+            changed = any([self._look_at_one(name) for name in names]) or bool(gone)
+            if changed:
+                self.latest = sorted(self.all(), key=lambda each: each.standing.latest, reverse=True)
+            return changed
 
     def _names(self, fresh: bool) -> list[str]:
         """The studies that are there; in a bucket, where to look is dear, not at every second."""

@@ -5,6 +5,7 @@ Nothing is kept here that a restart could lose: what is wanted stands in the sto
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Mapping
@@ -77,6 +78,12 @@ class Service:
         if not folder.exists():
             raise NotFound(f"study {name}: there is none of that name; list them at /api/studies")
         return folder
+
+    async def find(self, name: str) -> StudyFolder:
+        """The same; the store is asked only about a study that was not seen yet."""
+        if self.board.get(name) is not None:
+            return self.store.study(name)
+        return await asyncio.to_thread(self.known, name)
 
     def standing(self, found: Details) -> Standing:
         """A study as the service sees it: how it stands in the store, in the queue and on the cluster."""

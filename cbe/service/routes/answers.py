@@ -12,7 +12,7 @@ from cbe.report.best import Answer, best
 from cbe.service import work
 from cbe.service.access import Ours, Reader, Submitter
 from cbe.service.board import encode
-from cbe.service.routes.bodies import STUDY_FILE, StudyText
+from cbe.service.routes.bodies import STUDY_FILE, StudyText, text_of
 from cbe.service.routes.names import Condition, Many, Study
 from cbe.service.service import Service
 from cbe.service.shapes import Checked, Page, PlanShape, Query, Table, Tasks
@@ -29,7 +29,7 @@ router = APIRouter(prefix="/api", tags=["answers"])
 @router.get("/studies/{name}/best", responses={200: {"model": Answer}})
 async def best_of(service: Ours, who: Reader, name: Study, k: Many = 1, where: Condition = None) -> Response:
     """The k best configs of a study, and how sure that is."""
-    folder = await asyncio.to_thread(service.known, name)
+    folder = await service.find(name)
 
     async def find() -> bytes:
         if where:
@@ -62,10 +62,10 @@ async def sql(service: Ours, who: Reader, asked: Query) -> Response:
     return _json(await service.queries.answer(work.sql, *given, timeout_s=SQL_S + 1))
 
 
-@router.get("/studies/{name}/report", response_class=HTMLResponse)
+@router.get("/studies/{name}/report", response_class=Response, responses=text_of("text/html"))
 async def report(service: Ours, who: Reader, name: Study) -> Response:
     """The study's report: one HTML file that opens anywhere."""
-    await asyncio.to_thread(service.known, name)
+    await service.find(name)
 
     async def find() -> bytes:
         return await service.apart.answer(work.report, service.store.uri, name, timeout_s=REPORT_S)
@@ -79,7 +79,7 @@ async def report(service: Ours, who: Reader, name: Study) -> Response:
 @router.get("/studies/{name}/page", responses={200: {"model": Page}})
 async def page(service: Ours, who: Reader, name: Study) -> Response:
     """The report's parts, for a page that updates itself."""
-    await asyncio.to_thread(service.known, name)
+    await service.find(name)
 
     async def find() -> bytes:
         return await service.apart.answer(work.page, service.store.uri, name, timeout_s=REPORT_S)

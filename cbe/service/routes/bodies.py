@@ -14,16 +14,29 @@ from cbe.service.service import CHECK_S
 
 _YAML = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml", "text/plain", "")
 
+_EXAMPLE = {
+    "name": "heads",
+    "question": "How many heads do digits need?",
+    "data": {"source": "digits", "labels": 40, "validation": 200},
+    "model": {"name": "wrn-10-1", "bn_momentum": 0.05},
+    "training": {"steps": 300, "lr": 0.06, "ema": 0.98, "eval_every": 50},
+    "search": {"ensemble.heads": {"int": [2, 8]}},
+    "budget": {"trials": 12},
+}
+_STUDY = {
+    "schema": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}},
+    "example": _EXAMPLE,
+}
+
 # What OpenAPI is told of such a body.
 STUDY_FILE: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/yaml": {"schema": {"type": "string"}},
-            "application/json": {"schema": {"type": "object"}},
-        },
-    }
+    "requestBody": {"required": True, "content": {"application/yaml": _STUDY, "application/json": _STUDY}}
 }
+
+
+def text_of(kind: str) -> dict[int | str, dict[str, Any]]:
+    """What OpenAPI is told of an answer that is a text; refusals stay JSON."""
+    return {200: {"content": {kind: {"schema": {"type": "string"}}}}}
 
 
 async def study_text(request: Request, service: Ours) -> str:

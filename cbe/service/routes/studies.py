@@ -10,9 +10,8 @@ from fastapi import APIRouter, Query
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 
 from cbe.service.access import Ours, Reader, Submitter
-from cbe.service.board import Snapshot
 from cbe.service.refusals import Conflict, NotFound, TooMany
-from cbe.service.routes.bodies import STUDY_FILE, StudyText
+from cbe.service.routes.bodies import STUDY_FILE, StudyText, text_of
 from cbe.service.routes.names import Limit, Offset, Study, Text
 from cbe.service.service import Service
 from cbe.service.shapes import Change, Resume, StandingShape, Studies, StudyShape
@@ -37,12 +36,11 @@ async def list_studies(
     """All studies, the latest first."""
     found = [
         each
-        for each in service.board.all()
+        for each in service.board.latest
         if state in (None, each.state)
         and owner in (None, each.standing.owner)
         and (not search or search.lower() in f"{each.name} {each.standing.overview.question}".lower())
     ]
-    found.sort(key=_latest, reverse=True)
     lines = b",".join(each.line for each in found[offset : offset + limit])
     return _json(b'{"total":%d,"studies":[%b]}' % (len(found), lines))
 
@@ -72,7 +70,7 @@ async def show(service: Ours, who: Reader, name: Study) -> Response:
     """One study with all its trials."""
     found = service.board.get(name)
     if found is None:
-        await asyncio.to_thread(service.known, name)
+        await service.find(name)
         await service.board.look()
         found = service.board.get(name)
     if found is None:
@@ -80,10 +78,10 @@ async def show(service: Ours, who: Reader, name: Study) -> Response:
     return _json(found.whole)
 
 
-@router.get("/studies/{name}/file", response_class=PlainTextResponse)
+@router.get("/studies/{name}/file", response_class=Response, responses=text_of("text/yaml"))
 async def file(service: Ours, who: Reader, name: Study) -> Response:
     """The study's file."""
-    folder = await asyncio.to_thread(service.known, name)
+    folder = await service.find(name)
     content = await asyncio.to_thread(folder.read, FILE)
     return PlainTextResponse(content or b"", media_type="text/yaml")
 
@@ -117,7 +115,7 @@ async def delete(
     confirm: Annotated[str, Query(max_length=64, description="The study's name again")] = "",
 ) -> Response:
     """Delete a study with all its results, for good."""
-    await asyncio.to_thread(service.known, name)
+    await service.find(name)
     if confirm != name:
         raise Conflict(f"{name}: is deleted for good with all its results; say so with ?confirm={name}")
     await asyncio.to_thread(service.delete, name, who)
@@ -125,7 +123,7 @@ async def delete(
     return Response(status_code=204)
 
 
-@router.get("/studies/{name}/logs", response_class=PlainTextResponse)
+@router.get("/studies/{name}/logs", response_class=Response, responses=text_of("text/plain"))
 async def logs(
     service: Ours,
     who: Reader,
@@ -134,7 +132,7 @@ async def logs(
     follow: bool = False,
 ) -> Response:
     """What the study's driver prints; `follow` goes on until it ends."""
-    await asyncio.to_thread(service.known, name)
+    await service.find(name)
     if await asyncio.to_thread(service.jobs.find, name) is None:
         return PlainTextResponse("")
     if follow:
@@ -143,23 +141,17 @@ async def logs(
     return PlainTextResponse("".join(printed.splitlines(keepends=True)[-tail:]))
 
 
-@router.get("/events", response_class=StreamingResponse)
+@router.get("/events", response_class=Response, responses=text_of("text/event-stream"))
 async def events(service: Ours, who: Reader) -> Response:
     """How all studies stand, now and whenever that changes, as server-sent events."""
     return _stream(service, service.board.listen())
 
 
-@router.get("/studies/{name}/events", response_class=StreamingResponse)
+@router.get("/studies/{name}/events", response_class=Response, responses=text_of("text/event-stream"))
 async def study_events(service: Ours, who: Reader, name: Study) -> Response:
     """How a study and its trials stand, now and whenever that changes, as server-sent events."""
-    await asyncio.to_thread(service.known, name)
+    await service.find(name)
     return _stream(service, service.board.listen_to(name))
-
-
-def _latest(snapshot: Snapshot) -> float:
-    """When something last happened to a study."""
-    times = (snapshot.standing.overview.updated, snapshot.standing.submitted)
-    return max((time.timestamp() for time in times if time), default=0.0)
 
 
 def _stream(service: Service, events: AsyncIterator[bytes]) -> Response:

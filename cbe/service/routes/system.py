@@ -6,11 +6,12 @@ import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.responses import JSONResponse, Response
 
 from cbe import __version__
 from cbe.service.access import Admin, Ours, Reader, is_open
 from cbe.service.board import encode
+from cbe.service.routes.bodies import text_of
 from cbe.service.shapes import Cluster, Events, Health, Me, Ready
 
 router = APIRouter(tags=["service"])
@@ -30,7 +31,7 @@ async def readyz(service: Ours) -> Response:
     return JSONResponse({"store": store, "ray": ray}, 200 if store == ray == "ok" else 503)
 
 
-@router.get("/metrics", response_class=PlainTextResponse)
+@router.get("/metrics", response_class=Response, responses=text_of("text/plain"))
 async def figures(request: Request, who: Reader) -> Response:
     """Figures for Prometheus."""
     content = await asyncio.to_thread(request.app.state.figures.text)

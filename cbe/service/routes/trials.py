@@ -31,7 +31,7 @@ async def list_trials(
     offset: Offset = 0,
 ) -> Response:
     """The trials of a study, those of the search first."""
-    await asyncio.to_thread(service.known, name)
+    await service.find(name)
     seen = service.board.get(name)
     rows = list(seen.rows.values()) if seen else []
     found = [row for row in rows if state in (None, row["state"]) and role in (None, row["role"])]
@@ -41,7 +41,7 @@ async def list_trials(
 @router.get("/trials/{trial}", responses={200: {"model": TrialShape}})
 async def show_trial(request: Request, service: Ours, who: Reader, name: Study, trial: Trial) -> Response:
     """One trial: its config, curve and events, and the command that trains it again."""
-    await asyncio.to_thread(service.known, name)
+    await service.find(name)
     try:
         found = (await asyncio.to_thread(trial_of, service.store, name, trial)).to_plain()
     except InputError as error:
@@ -62,7 +62,7 @@ async def metrics(
     offset: Offset = 0,
 ) -> Response:
     """The reports of a study's trials, or of one trial, in the order of trials and steps."""
-    folder = await asyncio.to_thread(service.known, name)
+    folder = await service.find(name)
 
     def find() -> bytes:
         chosen = pc.field("trial") == trial if trial else None
