@@ -2,7 +2,7 @@
 
     python -m benchmarks.service [--readers 200] [--rounds 4] [--seconds 20]
 
-A study with a trial on each core runs on a real cluster while a third of the readers ask for the list every two
+A study with a trial on each core runs on a real cluster. A third of the readers ask for the list every two
 seconds, a third for the best config of a study, and a third listen to the running study's events. Stretches
 with and without readers take turns within one run, and the steps a second of one are divided by those of the
 other. The readers are on the same machine, in a process of their own.

@@ -281,7 +281,7 @@ def _state(entry: Entry, said: str, why: str | None, stop_asked: bool) -> tuple[
     """A study's state and why: out of what is wanted, what its driver said and what Ray says."""
     wanted = entry.submission
     if said == "running":
-        return ("stopping" if stop_asked else "running"), None
+        return ("stopping" if stop_asked or why else "running"), why
     if entry.running:
         ending = {"finished": "finished", "halted": "stopping"}  # the driver only puts its things away
         return ending.get(entry.heard.state, "starting"), why if entry.heard.state in ending else None

@@ -96,8 +96,9 @@ def _replace(folder: StudyFolder, study: StudyConfig) -> None:
     number = 1 + max((int(found[1]) for found in older if found), default=0)
     folder.write(f"study.{number}.yaml", folder.read(STUDY_FILE) or b"")
     # Before the file: what was finished may have more to do by the new one, whatever happens after this.
-    told = {**last.plain, "state": "halted", "halted": "its file was changed"}
-    folder.write(STATUS, json.dumps(told, indent=1).encode())
+    if last.plain:
+        told = {**last.plain, "state": "halted", "halted": "its file was changed"}
+        folder.write(STATUS, json.dumps(told, indent=1).encode())
     folder.write(STUDY_FILE, _encoded(study))
 
 

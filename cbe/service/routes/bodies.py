@@ -34,9 +34,9 @@ STUDY_FILE: dict[str, Any] = {
 }
 
 
-def text_of(kind: str) -> dict[int | str, dict[str, Any]]:
+def text_of(kind: str, holds: str = "string") -> dict[int | str, dict[str, Any]]:
     """What OpenAPI is told of an answer that is a text; refusals stay JSON."""
-    return {200: {"content": {kind: {"schema": {"type": "string"}}}}}
+    return {200: {"content": {kind: {"schema": {"type": holds}}}}}
 
 
 async def study_text(request: Request, service: Ours) -> str:

@@ -78,7 +78,7 @@ async def show(service: Ours, who: Reader, name: Study) -> Response:
     return _json(found.whole)
 
 
-@router.get("/studies/{name}/file", response_class=Response, responses=text_of("text/yaml"))
+@router.get("/studies/{name}/file", response_class=Response, responses=text_of("text/yaml", "object"))
 async def file(service: Ours, who: Reader, name: Study) -> Response:
     """The study's file."""
     folder = await service.find(name)

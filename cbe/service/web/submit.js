@@ -28,7 +28,8 @@ const post = (path, text, signal) => ask(path, { method: "POST", body: text, typ
 export function open(main, me) {
   document.title = "Submit · CBE Studies";
   const allowed = me.role !== "read";
-  const trouble = el("p", { id: "submit-trouble", class: "fault", role: "alert" });
+  const refused = allowed ? "" : "Your token may only read. Ask for one with the role submit.";
+  const trouble = el("p", { id: "submit-trouble", class: "fault", role: "alert" }, refused);
   const file = editor("check faults", changed, (text) => write(trouble, text));
   const checked = checking(file, () => allow());
   const plan = planning(file);
@@ -56,7 +57,7 @@ export function open(main, me) {
     submit.disabled = !may;
   }
   function changed() {
-    write(trouble, "");
+    write(trouble, refused);
     checked.soon();
     plan.age();
     allow();
@@ -75,7 +76,6 @@ export function open(main, me) {
       allow();
     }
   });
-  if (!allowed) write(trouble, "Your token may only read. Ask for one with the role submit.");
   checked.now();
 }
 

@@ -84,7 +84,7 @@ export function ago(time, now = Date.now()) {
 export function moment(time) {
   const found = new Date(time);
   if (!time || Number.isNaN(found.valueOf())) return NOTHING;
-  return `${found.toISOString().slice(0, 19).replace("T", " ")} UTC`;
+  return `${found.toISOString().slice(0, 19).replace("T", " ")}\u00a0UTC`;
 }
 
 // Searched values under the shortest names that tell them apart: heads 4, lb 0.123.
