@@ -98,9 +98,10 @@ class Service:
         seen = replace(overview, state=state, why=why)
         return Standing(seen, wanted.owner, wanted.priority, wanted.submitted, place)
 
-    async def check(self, text: str) -> dict[str, Any]:
+    async def check(self, text: str, is_json: bool = False) -> dict[str, Any]:
         """What is wrong with a study file, or what it asks for and its values; see `work.check`."""
-        found: dict[str, Any] = await self.apart.call(work.check, text, self.store.uri, timeout_s=CHECK_S)
+        given = (text, self.store.uri, is_json)
+        found: dict[str, Any] = await self.apart.call(work.check, *given, timeout_s=CHECK_S)
         return found
 
     def submit(self, values: Mapping[str, Any], holder: Holder, priority: int = 0) -> tuple[str, bool]:

@@ -27,9 +27,8 @@ _NO_GPU = "Time and cost are left out: trials want GPUs, and the service's machi
 _PRESETS = 2  # the paper's config and the base are confirmed too
 
 
-def from_json(text: str) -> str:
+def _from_json(text: str) -> str:
     """A study file that came as JSON, as YAML."""
-    _refuse_long(text)
     try:
         plain = json.loads(text, object_pairs_hook=_each_once, parse_constant=_no_number)
     except ValueError as error:
@@ -58,10 +57,11 @@ def _no_number(name: str) -> None:
     raise ValueError(f"{name} is no number")
 
 
-def check(text: str, store: str) -> dict[str, Any]:
+def check(text: str, store: str, is_json: bool = False) -> dict[str, Any]:
     """What is wrong with a study file, or what it asks for and its values."""
     try:
         _refuse_long(text)
+        text = _from_json(text) if is_json else text
         study = read_config_text(StudyConfig, text, name=str(FILE))
         faults = list(_not_here(text, study, store))
     except ConfigError as error:

@@ -27,6 +27,10 @@ PLAIN = " ".join(HOSTILE.split())
 MANY = {"scheduler": "none", "budget": {"trials": 60}, "search": {"training.lr": {"float": [0.01, 0.1]}}}
 
 TIME = re.compile(r"(\d+ to|about) \d+\xa0(s|min)")
+TO_BE_NAMED = {
+    *("button", "link", "textbox", "searchbox", "combobox", "spinbutton", "progressbar", "image", "img"),
+    *("dialog", "table", "heading", "region", "navigation", "DisclosureTriangle"),
+}
 OUTLINED = """() => {
   const around = document.activeElement.closest('.editor, .file');
   return [document.activeElement, around].filter(Boolean).map((one) => getComputedStyle(one))
@@ -333,6 +337,8 @@ def test_whoever_may_only_read_is_offered_nothing_else(tokens: Roles, opened: Op
         "Your token may only read. Ask for one with the role submit."
     )
     page.click("#sign-out")
+    expect(page.locator("#sign-in")).to_be_visible()
+    assert page.evaluate("sessionStorage.length") == 0
 
     page = signed_in(opened(service, "/submit"), given["submit"])
     page.fill("#yaml", text_of("mine"))
@@ -351,17 +357,22 @@ def test_whoever_may_only_read_is_offered_nothing_else(tokens: Roles, opened: Op
 
 
 def nameless(page: Page) -> list[str]:
-    """Controls and pictures of which those who do not see them are told nothing."""
+    """Controls, parts and pictures of which those who do not see them are told nothing."""
     cdp = page.context.new_cdp_session(page)
-    nodes = cdp.send("Accessibility.getFullAXTree")["nodes"]
+    nodes = {each["nodeId"]: each for each in cdp.send("Accessibility.getFullAXTree")["nodes"]}
     cdp.detach()
-    wanted = {
-        *("button", "link", "textbox", "searchbox", "combobox", "spinbutton", "progressbar", "image", "img"),
-        *("dialog", "table", "heading", "region", "navigation", "DisclosureTriangle"),
-    }
-    found = [each for each in nodes if not each["ignored"] and each["role"]["value"] in wanted]
+
+    def role(node: dict[str, Any] | None) -> str:
+        return str(node["role"]["value"]) if node and not node["ignored"] else ""
+
+    found = [each for each in nodes.values() if role(each) in TO_BE_NAMED]
     assert len(found) > 5
-    return [each["role"]["value"] for each in found if not each.get("name", {}).get("value", "").strip()]
+    return [
+        role(each)
+        for each in found
+        if not each.get("name", {}).get("value", "").strip()
+        and role(nodes.get(each.get("parentId", ""))) != "button"  # whose picture needs no name
+    ]
 
 
 def is_in_order(page: Page) -> None:

@@ -74,18 +74,12 @@ def test_every_answer_is_as_described(case: schemathesis.Case, described: Served
 
 def test_a_plan_is_as_described(described: Served) -> None:
     asked = schema.raw_schema["paths"]["/api/plan"]["post"]["requestBody"]["content"]["application/json"]
-    found = described.http.post("/api/plan", json=asked["example"])
-    assert found.status_code == 200
+    tiny = {"resources": {"cpus": 5e-324}}  # of which more fit than there are numbers
+    found = described.http.post("/api/plan", json={**asked["example"], **tiny})
+    assert found.status_code == 200, found.text
     schema["/api/plan"]["POST"].validate_response(found)
     assert {"wall_s", "trial_hours", "note"} <= found.json().keys()
 
 
 def test_the_description_is_the_one_that_is_served(described: Served) -> None:
     assert described.http.get("/openapi.json").json() == json.loads(json.dumps(description()))
-
-
-def test_zz(described: Served) -> None:
-    for line in described.http.get("/metrics").text.splitlines():
-        if line.startswith(("cbe_request_seconds_count", "cbe_request_seconds_sum")):
-            print(line)
-    raise AssertionError

@@ -128,6 +128,7 @@ globalThis.cbePage = (() => {
       return Plotly.react(place, figure.data, layout, OPTIONS).then(() => {
         place.dataset.theme = dark.matches && theme === "auto" ? "dark" : theme;
         place.dataset.width = width;
+        for (const each of place.querySelectorAll(".modebar-btn")) each.tabIndex = -1; // seen under a pointer alone
         if (first) place.on("plotly_click", ({ points }) => clicked(points[0].customdata));
       });
     }

@@ -12,7 +12,7 @@ from cbe.report.best import Answer, best
 from cbe.service import work
 from cbe.service.access import Ours, Reader, Submitter
 from cbe.service.board import encode
-from cbe.service.routes.bodies import STUDY_FILE, StudyText, text_of
+from cbe.service.routes.bodies import STUDY_FILE, StudyFile, text_of
 from cbe.service.routes.names import Condition, Many, Study
 from cbe.service.service import Service
 from cbe.service.shapes import Checked, Page, PlanShape, Query, Table, Tasks
@@ -88,16 +88,16 @@ async def page(service: Ours, who: Reader, name: Study) -> Response:
 
 
 @router.post("/check", responses={200: {"model": Checked}}, openapi_extra=STUDY_FILE)
-async def check(service: Ours, who: Reader, text: StudyText) -> Response:
+async def check(service: Ours, who: Reader, sent: StudyFile) -> Response:
     """What is wrong with a study file, each fault with its line; or what the file asks for."""
-    found = await service.check(text)
+    found = await service.check(*sent)
     return _json(encode({"faults": found["faults"], "about": found["about"]}))
 
 
 @router.post("/plan", responses={200: {"model": PlanShape}}, openapi_extra=STUDY_FILE)
-async def plan(service: Ours, who: Submitter, text: StudyText) -> Response:
+async def plan(service: Ours, who: Submitter, sent: StudyFile) -> Response:
     """What a study will take: trials, steps, time and cost, by a probe of a few steps on this machine."""
-    found = await service.check(text)
+    found = await service.check(*sent)
     if found["faults"]:
         raise work.config_error(found["faults"])
     values: dict[str, Any] = found["values"]

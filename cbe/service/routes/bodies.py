@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import Depends, Request
 
 from cbe.errors import InputError
-from cbe.service import work
-from cbe.service.access import Ours
 from cbe.service.refusals import Unsupported
-from cbe.service.service import CHECK_S
 
 _YAML = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml", "text/plain", "")
 
@@ -34,25 +31,31 @@ STUDY_FILE: dict[str, Any] = {
 }
 
 
+class Sent(NamedTuple):
+    """The text of a study file, as it came."""
+
+    text: str
+    is_json: bool = False
+
+
 def text_of(kind: str, holds: str = "string") -> dict[int | str, dict[str, Any]]:
     """What OpenAPI is told of an answer that is a text; refusals stay JSON."""
     return {200: {"content": {kind: {"schema": {"type": holds}}}}}
 
 
-async def study_text(request: Request, service: Ours) -> str:
-    """The text of a study file; one that came as JSON is written as YAML, apart: that takes its time."""
+async def study_file(request: Request) -> Sent:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
         text = (await request.body()).decode("utf-8")
     except UnicodeDecodeError:
         raise InputError("the body is no UTF-8 text; send a study file in YAML or JSON") from None
     if kind == "application/json":
-        return str(await service.apart.call(work.from_json, text, timeout_s=CHECK_S))
+        return Sent(text, is_json=True)
     if kind not in _YAML:
         raise Unsupported(f"Content-Type {kind[:80]!r}: wanted application/yaml or application/json")
     if not text.strip():
         raise InputError("the body is empty; send a study file, as studies/quickstart.yaml")
-    return text
+    return Sent(text)
 
 
-StudyText = Annotated[str, Depends(study_text)]
+StudyFile = Annotated[Sent, Depends(study_file)]

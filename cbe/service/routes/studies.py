@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 
+from cbe.errors import CbeError
 from cbe.service.access import Ours, Reader, Submitter
 from cbe.service.refusals import Conflict, NotFound, TooMany
-from cbe.service.routes.bodies import STUDY_FILE, StudyText, text_of
+from cbe.service.routes.bodies import STUDY_FILE, StudyFile, text_of
 from cbe.service.routes.names import Limit, Offset, Study, Text
 from cbe.service.service import Service
 from cbe.service.shapes import Change, Resume, StandingShape, Studies, StudyShape
@@ -20,6 +22,7 @@ from cbe.store.folder import STUDY_FILE as FILE
 
 MOST_LISTENERS = 1000
 
+log = logging.getLogger("cbe.service")
 router = APIRouter(prefix="/api", tags=["studies"])
 
 
@@ -55,10 +58,10 @@ async def list_studies(
     },
 )
 async def submit(
-    service: Ours, who: Submitter, text: StudyText, priority: Annotated[int, Query(ge=-100, le=100)] = 0
+    service: Ours, who: Submitter, sent: StudyFile, priority: Annotated[int, Query(ge=-100, le=100)] = 0
 ) -> Response:
     """Submit a study file; the same file again is the same study, another one under its name is refused."""
-    found = await service.check(text)
+    found = await service.check(*sent)
     if found["faults"]:
         raise config_error(found["faults"])
     name, new = await asyncio.to_thread(service.submit, found["values"], who, priority)
@@ -136,7 +139,8 @@ async def logs(
     if await asyncio.to_thread(service.jobs.find, name) is None:
         return PlainTextResponse("")
     if follow:
-        return StreamingResponse(service.jobs.follow(name), media_type="text/plain; charset=utf-8")
+        printed_now = _to_its_end(service.jobs.follow(name))
+        return StreamingResponse(printed_now, media_type="text/plain; charset=utf-8")
     printed = await asyncio.to_thread(service.jobs.logs, name)
     return PlainTextResponse("".join(printed.splitlines(keepends=True)[-tail:]))
 
@@ -152,6 +156,15 @@ async def study_events(service: Ours, who: Reader, name: Study) -> Response:
     """How a study and its trials stand, now and whenever that changes, as server-sent events."""
     await service.find(name)
     return _stream(service, service.board.listen_to(name))
+
+
+async def _to_its_end(parts: AsyncIterator[str]) -> AsyncIterator[str]:
+    """What is printed until nobody is left to ask for it: an answer that has begun can tell no error."""
+    try:
+        async for part in parts:
+            yield part
+    except CbeError as error:
+        log.warning("%s", error)
 
 
 def _stream(service: Service, events: AsyncIterator[bytes]) -> Response:

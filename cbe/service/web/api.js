@@ -17,6 +17,11 @@ export const token = {
       else sessionStorage.removeItem(KEY);
     } catch { /* in memory, then */ }
   },
+  // And with it all that its holder has left in this tab.
+  forget() {
+    memory = null;
+    try { sessionStorage.clear(); } catch { /* was in memory */ }
+  },
 };
 
 // What is called where a token is wanted.

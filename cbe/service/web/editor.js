@@ -23,8 +23,10 @@ export function editor(describedBy, changed, refused) {
   let marked = new Set();
 
   function count() {
-    gutter.replaceChildren(...text.value.split("\n").map((_, at) =>
-      el("span", { class: marked.has(at + 1) ? "marked" : null }, String(at + 1))));
+    const lines = text.value.split("\n").length;
+    while (gutter.childElementCount > lines) gutter.lastElementChild.remove();
+    while (gutter.childElementCount < lines) gutter.append(el("span", {}, String(gutter.childElementCount + 1)));
+    [...gutter.children].forEach((each, at) => each.classList.toggle("marked", marked.has(at + 1)));
     gutter.scrollTop = text.scrollTop;
   }
   function written() {

@@ -65,7 +65,7 @@ async function begin() {
   theming(find("theme"));
   copying();
   whenRefused(askForToken);
-  find("sign-out").addEventListener("click", () => { token.set(null); location.assign("/"); });
+  find("sign-out").addEventListener("click", () => { token.forget(); location.assign("/"); });
   try {
     const me = await ask("/api/me");
     greet(me);
