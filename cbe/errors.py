@@ -3,7 +3,8 @@
 CbeError
 ├── InputError           the user can mend it; exit code 2
 │   ├── ConfigError      a study or training file, or a --set value: carries every fault at once
-│   └── DataError        a data set, an image, a split or a list of indices
+│   ├── DataError        a data set, an image, a split or a list of indices
+│   └── StoreError       a store that cannot be read, now or at all
 └── RunError             the run broke; exit code 1
     ├── NonFiniteLoss    a loss became NaN or infinite; the same config will do it again
     └── CheckpointError  a checkpoint could not be written or read; `retry` says whether trying again helps
@@ -48,6 +49,10 @@ class ConfigError(InputError):
 
 
 class DataError(InputError):
+    pass
+
+
+class StoreError(InputError):
     pass
 
 

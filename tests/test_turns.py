@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,7 +20,6 @@ from cbe.service.turns import Begun, Waiting, in_turn
 from cbe.study.control import Status
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
-LATER = NOON.timestamp() + 60
 
 
 def waits(study: str, owner: str, minute: int = 0, priority: int = 0) -> Waiting:
@@ -63,26 +64,47 @@ def test_nobody_is_left_out_or_passed_over_twice_running(given: list[tuple[str, 
         assert all(ahead[each.owner] <= ahead[other.owner] for other in same)
 
 
-RUNNING = Submission("ada", NOON, started=NOON)
+RUNNING = Submission("ada", NOON, started=NOON, beat=1.0)
 
 
-def entry(said: dict[str, Any], job: str | None = "failed", exit_code: int | None = 1, **known: Any) -> Entry:
+def entry(
+    said: dict[str, Any],
+    job: str | None = "failed",
+    exit_code: int | None = 1,
+    *,
+    stop: bool = False,
+    **known: Any,
+) -> Entry:
     """A study whose driver said this last, and whose job Ray saw end so."""
-    found = job and Job("s", job, known.pop("message", ""), exit_code, NOON, NOON)
-    return Entry("s", replace(RUNNING, **known), Status({"host": "elsewhere", "beat": LATER, **said}), found or None)
+    found = Job("s", job, known.pop("message", ""), exit_code, NOON, NOON) if job else None
+    last = Status({"host": "elsewhere", "beat": 2.0, **said})
+    return Entry("s", replace(RUNNING, **known), last, found, stop)
 
 
 def test_a_study_that_is_done_rests_and_is_told_so() -> None:
     submission, event = settled(entry({"state": "finished"}, "succeeded", 0))
+    assert (submission.wanted, submission.failed, submission.untold) == ("rest", None, "finished")
+    assert event == "finished"
+
+
+def test_a_driver_that_finds_nothing_to_do_says_no_word_and_the_study_is_finished() -> None:
+    submission, event = settled(entry({"state": "finished", "beat": 1.0}, "succeeded", 0))
     assert (submission.wanted, submission.failed, event) == ("rest", None, "finished")
 
 
 @pytest.mark.parametrize(
-    ("halted", "event"), [("budget.trials of 4 is spent", "budget"), ("it was asked to stop", "halted")]
+    ("halted", "untold"), [("budget.trials of 4 is spent", "budget"), ("it was asked to stop", None)]
 )
-def test_a_spent_budget_is_told_and_a_stop_is_not_a_failure(halted: str, event: str) -> None:
-    submission, told = settled(entry({"state": "halted", "halted": halted}, "failed", 3))
-    assert (submission.wanted, submission.failed, told) == ("rest", None, event)
+def test_a_spent_budget_is_told_and_a_stop_is_no_failure(halted: str, untold: str | None) -> None:
+    submission, event = settled(entry({"state": "halted", "halted": halted}, "failed", 3))
+    assert (submission.wanted, submission.failed, submission.untold) == ("rest", None, untold)
+    assert event == untold or event == "halted"
+
+
+def test_a_study_that_breaks_off_has_failed_for_the_reason_it_gives() -> None:
+    said = {"state": "halted", "halted": "broken off", "broken": "3 trials in a row ended with DataError"}
+    submission, event = settled(entry(said, "failed", 1))
+    assert (event, submission.untold, submission.failed) == ("failed", "failed", said["broken"])
 
 
 def test_a_driver_that_was_killed_has_failed_with_its_signal_and_is_not_started_again() -> None:
@@ -97,7 +119,7 @@ def test_a_driver_tells_itself_why_it_failed() -> None:
 
 
 def test_what_an_earlier_driver_said_does_not_count() -> None:
-    said = {"state": "halted", "halted": "it was asked to stop", "beat": NOON.timestamp() - 60}
+    said = {"state": "halted", "halted": "it was asked to stop", "beat": 1.0}
     submission, event = settled(entry(said, "failed", 1, message="No module named cbe"))
     assert event == "failed" and "No module named cbe" in (submission.failed or "")
 
@@ -107,20 +129,39 @@ def test_without_a_word_the_last_line_that_was_printed_is_the_reason() -> None:
     assert failed == "its driver ended with exit code 2: cbe: no such file"
 
 
-@pytest.mark.parametrize("job", [None, "failed"])
-def test_a_driver_lost_with_its_node_is_started_again_a_bounded_number_of_times(job: str | None) -> None:
-    found, events = entry({"state": "running"}, job, None), []
+LOST = [
+    ({"state": "running"}, None, None),  # with the whole cluster
+    ({"state": "running"}, "failed", None),  # with its node
+    ({"state": "halted", "halted": "interrupted"}, "failed", 130),  # told to end, as before a node goes
+]
+
+
+@pytest.mark.parametrize(("said", "job", "code"), LOST)
+def test_a_driver_lost_with_its_node_is_started_again_a_bounded_number_of_times(
+    said: dict[str, Any], job: str | None, code: int | None
+) -> None:
+    found, events = entry(said, job, code), []
     for _ in range(LOSSES + 1):
         submission, event = settled(found)
         events.append((submission.wanted, submission.started is None, event))
         found = replace(found, submission=replace(submission, started=NOON))
-    assert events == [("run", True, None)] * LOSSES + [("rest", False, "failed")]
+    assert events == [("run", True, "lost")] * LOSSES + [("rest", False, "failed")]
+
+
+@pytest.mark.parametrize(("said", "job", "code"), LOST)
+def test_a_study_that_was_to_stop_is_not_started_again_where_its_driver_is_lost(
+    said: dict[str, Any], job: str | None, code: int | None
+) -> None:
+    submission, event = settled(entry(said, job, code, stop=True))
+    assert (submission.wanted, submission.failed, event) == ("rest", None, "halted")
+
+
+def test_a_job_that_somebody_stopped_is_not_started_again() -> None:
+    submission, event = settled(entry({"state": "halted", "halted": "interrupted"}, "stopped", None))
+    assert (submission.wanted, event) == ("rest", "halted")
 
 
 def test_a_study_is_left_alone_while_its_driver_lives_waits_or_rests() -> None:
-    import os
-    import socket
-
     alive = {"state": "running", "host": socket.gethostname(), "pid": os.getpid()}
     for found in (
         entry({"state": "running"}, "running", None),

@@ -32,10 +32,13 @@ def command(
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="A certificate (PEM)")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key (PEM)")] = None,
+    url: Annotated[
+        str | None, typer.Option(help="How others reach it, as behind a proxy; for links in notices")
+    ] = None,
 ) -> None:
     """Take submissions, run them on a cluster and show them, over HTTP and as a web page."""
     from cbe.service.serve import Settings, serve
 
     where = store or stores.DEFAULT
     stores.opened(store)
-    serve(Settings(where, host, port, ray, studies, notify or (), tls_cert, tls_key))
+    serve(Settings(where, host, port, ray, studies, notify or (), tls_cert, tls_key, url))

@@ -47,7 +47,7 @@ def create(
     until = f"until {_time(token.expires)}" if token.expires else "until it is revoked"
     say(
         f"{token.name} has the role {token.role} in the service of {place.uri} {until}.\n"
-        "This token is shown once: hand it on where nobody else reads. cbe takes it as CBE_TOKEN or --token."
+        "This token is shown once: hand it on where nobody else reads. cbe takes it as CBE_TOKEN."
     )
 
 

@@ -24,9 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from cbe.errors import CbeError, ConfigError, Fault, InputError, RunError
+from cbe.service.refusals import TooMany
 from cbe.words import clean, finite
 
 MEMORY = 4 * 2**30  # bytes that a process may ask for; training, which maps much, is let off
+MOST_WAITING = 64  # calls, those under way included
 MOST_BYTES = 64_000_000  # of an answer
 NICE = 5  # behind the trials, which may be on the same machine
 
@@ -57,6 +59,7 @@ class Apart:
         self._running: set[BaseProcess] = set()
         self._lock = threading.Lock()
         self._closed = False
+        self._waiting = 0
 
     async def call(
         self, function: Callable[..., Any], *given: Any, timeout_s: float, memory: int | None = MEMORY
@@ -71,8 +74,14 @@ class Apart:
 
         Errors raised on purpose are raised here again; others are told on stderr and become a RunError.
         """
+        if self._waiting >= MOST_WAITING:
+            raise TooMany("too many questions wait for an answer; try again", 10)
         work = partial(self._answer, function, given, timeout_s, memory)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        finally:
+            self._waiting -= 1
 
     def close(self) -> None:
         """Ends what is under way; nobody waits for it any longer."""

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
 from cbe import __version__
-from cbe.errors import CbeError, ConfigError, InputError
+from cbe.errors import CbeError, ConfigError, InputError, StoreError
 from cbe.service import apart, metrics
 from cbe.service.guard import Guard
 from cbe.service.jobs import RayAway
@@ -37,6 +37,7 @@ _STATUS: tuple[tuple[type[CbeError], int], ...] = (
     (Unsupported, 415),
     (TooMany, 429),
     (RayAway, 503),
+    (StoreError, 503),
     (InputError, 422),
     (CbeError, 503),
 )

@@ -74,9 +74,11 @@ class Snapshot:
         return event("study", self.line) + (event("trials", encode({"trials": rows})) if rows else b"")
 
     @cached_property
-    def ended(self) -> tuple[tuple[str, str], ...]:
+    def ended(self) -> tuple[tuple[str, str, str | None], ...]:
         """The trials that have ended: an answer changes with these alone."""
-        return tuple((name, row["state"]) for name, row in self.rows.items() if row["state"] in ENDED)
+        return tuple(
+            (name, row["state"], row["updated"]) for name, row in self.rows.items() if row["state"] in ENDED
+        )
 
 
 @dataclass
@@ -103,6 +105,7 @@ class Board:
     listeners: int = 0
     closed: bool = False
     problem: str | None = None  # why the store could not be read
+    _trouble: str | None = None  # the same of a study, at the look that is under way
 
     def all(self) -> list[Snapshot]:
         """Every study, by name."""
@@ -113,7 +116,8 @@ class Board:
         return seen.snapshot if seen else None
 
     async def start(self) -> None:
-        await self.look()
+        with suppress(CbeError):  # a store that is away now may be there at the next look
+            await self.look()
         self._task = asyncio.create_task(self._work())
 
     async def stop(self) -> None:
@@ -136,10 +140,10 @@ class Board:
             await asyncio.sleep(LOOK_S)
             try:
                 await self._seen_anew(fresh=False)
-                self.problem = None
             except CbeError as error:
                 self.problem = str(error)
-            except Exception:
+            except Exception as error:
+                self.problem = f"the store cannot be looked at: {type(error).__name__}"
                 log.exception("the store could not be looked at")
 
     def _announce(self) -> None:
@@ -153,7 +157,9 @@ class Board:
             gone = self._seen.keys() - set(names)
             for name in gone:
                 del self._seen[name]
+            self._trouble = None
             changed = any([self._look_at_one(name) for name in names]) or bool(gone)
+            self.problem = self._trouble
             if changed:
                 self.latest = sorted(self.all(), key=lambda each: each.standing.latest, reverse=True)
             return changed
@@ -166,17 +172,26 @@ class Board:
         return sorted(self._seen)
 
     def _look_at_one(self, name: str) -> bool:
+        """One study that cannot be looked at keeps none of the others from it."""
         try:
             return self._look_at(name)
-        except InputError:  # deleted since it was listed
-            return self._seen.pop(name, None) is not None
+        except Exception as error:
+            if isinstance(error, InputError) and not self.store.study(name).exists():  # deleted meanwhile
+                return self._seen.pop(name, None) is not None
+            if not isinstance(error, CbeError):
+                log.exception("%s: could not be looked at", name)
+            self._trouble = f"{name}: {error}"
+            return False
 
     def _look_at(self, name: str) -> bool:
         """Whether a study has changed since it was last looked at."""
         seen, folder, now = self._seen.get(name), self.store.study(name), time.monotonic()
         resting = seen is not None and seen.snapshot.state not in ACTIVE
-        if seen and resting and not self.store.location.local and now - seen.looked < REMOTE_S:
-            return False
+        dear = seen is not None and resting and not self.store.location.local
+        if seen and dear and now - seen.looked < REMOTE_S:
+            if self.stand(seen.found) == seen.snapshot.standing:
+                return False
+            resting = False
         stamp = folder.stamp()
         same = seen is not None and seen.stamp == stamp
         if seen and same and not resting:  # a driver that falls silent changes no file

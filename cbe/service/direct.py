@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import hashlib
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from cbe.errors import ConfigError, InputError
-from cbe.service.jobs import HERE, Job, Jobs
+from cbe.service.jobs import HERE, STORE, Job, Jobs
 from cbe.service.loopback import is_loopback
 from cbe.service.standing import Standing
 from cbe.spec import StudyConfig
@@ -55,6 +56,11 @@ class Direct:
         last = self._jobs.find(study.name)
         if last is not None:
             self._same(study, last)
+            if last.about.get(STORE) != place:
+                raise InputError(
+                    f"{study.name}: was submitted before, with the store {last.about.get(STORE)}; give "
+                    f"--store {last.about.get(STORE)}, or choose another name"
+                )
             return self._standing(last)
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, STUDY_FILE).write_text(_plain(study), "utf-8")
@@ -62,7 +68,7 @@ class Direct:
             self._jobs.submit(
                 study.name,
                 [*command, "--store", place, "--address", "auto"],
-                {"cbe_store": place, "cbe_owner": _user(), "cbe_file": _plain(study)[:MOST_BYTES]},
+                {STORE: place, "cbe_owner": _user(), **_told_of(study)},
                 folder=Path.cwd() if self._here else None,
                 files=Path(folder),
                 code=code,
@@ -118,8 +124,8 @@ class Direct:
             command = [*self._python, "-m", "cbe", "resume", name, *changed]
             self._jobs.submit(
                 name,
-                [*command, "--store", job.about["cbe_store"], "--address", "auto"],
-                {key: job.about[key] for key in ("cbe_store", "cbe_owner", "cbe_file") if key in job.about},
+                [*command, "--store", job.about[STORE], "--address", "auto"],
+                {key: value for key, value in job.about.items() if key.startswith("cbe_")},
                 folder=Path.cwd() if self._here else None,
             )
         elif settings:
@@ -153,7 +159,7 @@ class Direct:
 
     def _store(self, job: Job) -> Store | None:
         """The store of a study, if it can be read from here and has the study."""
-        uri = job.about.get("cbe_store", "")
+        uri = job.about.get(STORE, "")
         if not uri or ("://" not in uri and not self._here):
             return None
         with suppress(InputError):
@@ -178,6 +184,8 @@ class Direct:
         store = self._store(last)
         if store is not None:
             error = differing(study, store.study(study.name))
+        elif last.about.get("cbe_digest") == _told_of(study)["cbe_digest"]:
+            error = None
         else:
             before = yaml.safe_load(last.about.get("cbe_file") or "{}")
             error = _unlike(study, before if isinstance(before, dict) else {}, last)
@@ -199,6 +207,13 @@ def _seen_by_ray(job: Job) -> Overview:
 
 def _plain(study: StudyConfig) -> str:
     return yaml.safe_dump(study.to_plain(), sort_keys=False)
+
+
+def _told_of(study: StudyConfig) -> dict[str, str]:
+    """What a job's metadata keeps of a file: all of it where it is short, and in any case its digest."""
+    plain = _plain(study)
+    digest = {"cbe_digest": hashlib.sha256(plain.encode()).hexdigest()}
+    return digest | ({"cbe_file": plain} if len(plain) <= MOST_BYTES else {})
 
 
 def _text(value: Any) -> str:

@@ -24,6 +24,7 @@ from pathlib import Path
 import httpx
 
 from cbe.errors import RunError
+from cbe.files import replace_file
 from cbe.study.control import born
 
 START_S = 60.0
@@ -59,17 +60,19 @@ def started(store: str, cpus: int | None = None, port: int | None = None) -> Hea
     place = _private(store)
     token = place / "ray.token"
     if not token.exists():
-        token.touch(mode=0o600)
-        token.write_text(secrets.token_hex(32))
+        replace_file(token, lambda file: file.write(secrets.token_hex(32).encode()))
+        token.chmod(0o600)  # in a folder that is nobody else's
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(token))
     told = place / "head.json"
     with suppress(OSError, ValueError, TypeError):
         found = Head(**json.loads(told.read_text()))
         if found.alive:
-            return found
+            return _ready(found, place)
     found = _start(place, cpus, port or _free_port())
-    told.write_text(json.dumps({"address": found.address, "pid": found.pid, "born": found.born}))
-    return found
+    # At once: a service that is killed while it waits must not leave a head that nobody knows of.
+    content = json.dumps({"address": found.address, "pid": found.pid, "born": found.born})
+    replace_file(told, lambda file: file.write(content.encode()))
+    return _ready(found, place)
 
 
 def _start(place: Path, cpus: int | None, dashboard: int) -> Head:
@@ -91,12 +94,18 @@ def _start(place: Path, cpus: int | None, dashboard: int) -> Head:
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
     _started[process.pid] = process
-    head = Head(f"http://127.0.0.1:{dashboard}", process.pid, born(process.pid))
+    return Head(f"http://127.0.0.1:{dashboard}", process.pid, born(process.pid))
+
+
+def _ready(head: Head, place: Path) -> Head:
+    """The head, once its dashboard answers."""
     deadline = time.monotonic() + START_S
     while not _answers(head.address):
-        if process.poll() is not None or time.monotonic() > deadline:
+        process = _started.get(head.pid)
+        over = process.poll() is not None if process else not head.alive
+        if over or time.monotonic() > deadline:
             head.end()
-            raise RunError(f"Ray could not be started on this machine; {log} says why")
+            raise RunError(f"Ray could not be started on this machine; {place / 'head.log'} says why")
         time.sleep(0.1)
     return head
 

@@ -20,7 +20,9 @@ from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
 from cbe.errors import InputError, RunError
 
+TIMEOUT_S = (5, 60)  # to be heard, and to be answered
 HERE = "@here@"  # in a command: the folder of the files that were sent along
+STORE = "cbe_store"
 OURS = "cbe_study"  # metadata by which jobs that drive a study are known
 ACTIVE = (JobStatus.PENDING, JobStatus.RUNNING)
 
@@ -54,14 +56,14 @@ class Job:
 
 
 class Jobs:
-    """The drivers of studies on the cluster whose dashboard is at an address."""
+    """The drivers of studies on the cluster whose dashboard is at an address; of one store, where given."""
 
-    def __init__(self, address: str) -> None:
-        self.address = address
+    def __init__(self, address: str, store: str | None = None) -> None:
+        self.address, self._store = address, store
 
     @cached_property
     def _client(self) -> JobSubmissionClient:
-        return JobSubmissionClient(self.address)
+        return _Client(self.address)
 
     def submit(
         self,
@@ -88,14 +90,17 @@ class Jobs:
             entry = f"cd {shlex.quote(str(folder))} && {entry}"
         entry = f'here="$PWD"; {entry}' if files is not None else entry
         with self._told():
-            last = self._find(study)
-            if last is not None and not last.active:
+            last = self._any(study)
+            if last is not None and (last.active or OURS not in last.about):
+                whose = f"a study of {last.about.get(STORE, '?')}" if OURS in last.about else "no study"
+                raise InputError(
+                    f"{study}: the cluster has a job of that name, which is {whose}; choose another name"
+                )
+            if last is not None:
                 self._client.delete_job(study)
+            told = {OURS: study, **({STORE: self._store} if self._store else {}), **about}
             self._client.submit_job(
-                entrypoint=entry,
-                submission_id=study,
-                metadata={OURS: study, **about},
-                runtime_env=environment,
+                entrypoint=entry, submission_id=study, metadata=told, runtime_env=environment
             )
 
     def find(self, study: str) -> Job | None:
@@ -104,19 +109,32 @@ class Jobs:
             return self._find(study)
 
     def _find(self, study: str) -> Job | None:
+        found = self._any(study)
+        return found if found and self._is_ours(found) else None
+
+    def _any(self, study: str) -> Job | None:
         try:
-            found = _job(self._client.get_job_info(study))
+            return _job(self._client.get_job_info(study))
         except RuntimeError as error:
             if "404" in str(error).partition("\n")[0]:
                 return None
             raise
-        return found if OURS in found.about else None
+
+    def _is_ours(self, job: Job) -> bool:
+        return OURS in job.about and self._store in (None, job.about.get(STORE))
 
     def all(self) -> dict[str, Job]:
         """The drivers that Ray knows of, by study."""
         with self._told():
-            found = [_job(each) for each in self._client.list_jobs() if OURS in (each.metadata or {})]
-        return {each.study: each for each in found}
+            found = [_job(each) for each in self._client.list_jobs()]
+        self._active = sum(each.active and OURS in each.about for each in found)
+        return {each.study: each for each in found if self._is_ours(each)}
+
+    def active(self) -> int:
+        """How many studies ran on the cluster when `all` was last asked, those of other stores included."""
+        return self._active
+
+    _active = 0
 
     def stop(self, study: str) -> None:
         """Ends a driver: a signal to stop in order, and after some seconds the end."""
@@ -174,6 +192,13 @@ class Jobs:
             ) from None
         except (RuntimeError, KeyError, TypeError, ValueError) as error:
             raise RayAway(f"Ray at {self.address}: {_first_line(error)}; try again") from None
+
+
+class _Client(JobSubmissionClient):
+    """Ray's client waits for ever for a dashboard that does not answer."""
+
+    def _do_request(self, *given: Any, **more: Any) -> Any:
+        return super()._do_request(*given, **{"timeout": TIMEOUT_S, **more})
 
 
 _KINDS = ("CPU", "GPU", "memory", "object_store_memory")

@@ -16,22 +16,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from cbe.errors import CbeError
+from cbe.errors import CbeError, InputError
 from cbe.service import submissions
 from cbe.service.audit import Audit
 from cbe.service.jobs import Job, Jobs, RayAway
 from cbe.service.submissions import Submission
 from cbe.service.turns import Begun, Waiting, in_turn
 from cbe.store.folder import Store
-from cbe.study.control import Status, status
+from cbe.study.control import Status, status, stop_was_asked
 
 LOSSES = 3  # drivers lost with their node after which a study is no longer started again by itself
 LOOK_S = 1.0  # between looks at the jobs while any study runs or waits
 IDLE_S = 10.0
+STOP_S = 5.0
+TIDY_S = 600.0
 REMOTE_S = 30.0  # between looks for new studies in a bucket
 
-Event = Literal["finished", "failed", "budget", "halted"]
-Tell = Callable[[Event, str, str | None], None]  # the event, the study and why
+Event = Literal["finished", "failed", "budget", "halted", "lost"]
+Tell = Callable[[str, Submission], None]  # the study, and what is untold of it
 
 log = logging.getLogger("cbe.service")
 
@@ -44,6 +46,7 @@ class Entry:
     submission: Submission
     said: Status
     job: Job | None
+    stop_asked: bool = False
 
     @property
     def running(self) -> bool:
@@ -52,9 +55,8 @@ class Entry:
     @property
     def heard(self) -> Status:
         """What the driver that was started last has said; an earlier one's words do not count."""
-        started = self.submission.started
-        told = started is not None and float(self.said.plain.get("beat", 0)) >= started.timestamp()
-        return self.said if told else Status({})
+        old = self.submission.started is None or self.said.plain.get("beat") == self.submission.beat
+        return Status({}) if old else self.said
 
     @property
     def waiting(self) -> bool:
@@ -62,24 +64,30 @@ class Entry:
 
 
 def settled(entry: Entry) -> tuple[Submission, Event | None]:
-    """The submission as it is once its driver has ended, and what there is to tell; unchanged till then."""
+    """The submission as it is once its driver has ended, and what has happened; unchanged till then."""
     submission, said, job = entry.submission, entry.heard, entry.job
-    if submission.wanted != "run" or submission.started is None or entry.running or said.alive:
+    if submission.wanted != "run" or submission.started is None or entry.running or entry.said.alive:
         return submission, None
-    if said.state == "finished":
-        return replace(submission, wanted="rest", failed=None), "finished"
-    if said.state == "halted":
-        spent = str(said.plain.get("halted") or "").startswith("budget.")
-        return replace(submission, wanted="rest", failed=None), "budget" if spent else "halted"
-    if job is not None and job.status == "stopped":
-        return replace(submission, wanted="rest", failed=None), "halted"
-    if job is None or job.lost:
+    rests = replace(submission, wanted="rest", failed=None)
+    # A driver that finds nothing more to do says so by its exit code alone.
+    done = job is not None and job.status == "succeeded" and entry.said.state == "finished"
+    if done or said.state == "finished":
+        return replace(rests, untold="finished"), "finished"
+    broken, halted = said.plain.get("broken"), str(said.plain.get("halted") or "")
+    if said.state == "halted" and broken:
+        return replace(rests, failed=str(broken), untold="failed"), "failed"
+    if said.state == "halted" and halted.startswith("budget."):
+        return replace(rests, untold="budget"), "budget"
+    signalled = halted == "interrupted"  # by somebody, or because its node was about to go
+    if entry.stop_asked or (job and job.status == "stopped") or (said.state == "halted" and not signalled):
+        return rests, "halted"
+    if job is None or job.lost or signalled:
         losses = submission.losses + 1
         if losses <= LOSSES:
-            return replace(submission, started=None, losses=losses), None
+            return replace(submission, started=None, losses=losses), "lost"
         why = f"its driver was lost with its node {losses} times; look at the cluster, then resume it"
-        return replace(submission, wanted="rest", losses=losses, failed=why), "failed"
-    return replace(submission, wanted="rest", failed=_reason(said, job)), "failed"
+        return replace(rests, losses=losses, failed=why, untold="failed"), "failed"
+    return replace(rests, failed=_reason(said, job), untold="failed"), "failed"
 
 
 def _reason(said: Status, job: Job) -> str:
@@ -110,8 +118,10 @@ class Keeper:
         self.entries: Mapping[str, Entry] = {}
         self.places: Mapping[str, int] = {}  # in the queue, from 1 on
         self.jobs: Mapping[str, Job] = {}
+        self._telling: set[str] = set()
+        self._without: set[str] = set()  # studies that were not submitted here
         self._known: list[str] = []
-        self._listed = -math.inf
+        self._listed = self._tidied = -math.inf
         self._wake, self._ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="keeper", daemon=True)
 
@@ -121,7 +131,7 @@ class Keeper:
     def stop(self) -> None:
         self._ended.set()
         self._wake.set()
-        self._thread.join()
+        self._thread.join(STOP_S)
 
     def wake(self) -> None:
         """Lets the next look be now."""
@@ -132,15 +142,24 @@ class Keeper:
             try:
                 self.look()
                 self.problem = None
+                self._tidy()
             except CbeError as error:
                 if self.problem != str(error):
-                    log.warning("%s", str(error).replace("\n", " "))
+                    log.warning("%s", str(error))
                 self.problem = str(error)
-            except Exception:
+            except Exception as error:
+                self.problem = f"the queue cannot be looked after: {type(error).__name__}"
                 log.exception("the queue could not be looked after")
             busy = any(entry.waiting or entry.running for entry in self.entries.values())
             self._wake.wait(LOOK_S if busy or self.problem else IDLE_S)
             self._wake.clear()
+
+    def _tidy(self) -> None:
+        """Now and then: the record of what was done becomes few files."""
+        if time.monotonic() - self._tidied > TIDY_S:
+            self._tidied = time.monotonic()
+            self._audit.tidy()
+            self._without.clear()
 
     def look(self) -> None:
         """Once: settles what has ended and starts what may start."""
@@ -150,23 +169,37 @@ class Keeper:
             self.jobs, self.entries = jobs, entries
             for name, entry in entries.items():
                 submission, event = settled(entry)
-                if submission != entry.submission:
+                if event is not None:
                     entries[name] = replace(entry, submission=self._settle(entry, submission, event))
+                if submission.untold and name not in self._telling:
+                    self._telling.add(name)
+                    self._tell(name, submission)
             order = self._queue(entries)
-            others = [job for name, job in jobs.items() if job.active and name not in entries]
-            free = max(0, self._limit - sum(entry.running for entry in entries.values()) - len(others))
+            free = max(0, self._limit - self._jobs.active())
             for waiting in order[:free]:
                 entry = entries[waiting.study]
                 entries[waiting.study] = replace(entry, submission=self._start(entry))
             self.places = {each.study: place for place, each in enumerate(order[free:], start=1)}
 
+    def told(self, name: str) -> None:
+        """Notes that what was untold of a study has been sent."""
+        with self.lock:
+            self._telling.discard(name)
+            folder = self._store.study(name)
+            submission = submissions.read(folder)
+            if submission is not None and submission.untold:
+                submissions.write(folder, replace(submission, untold=None))
+                self.refresh(name)
+
     def rest(self) -> None:
         """Before the cluster itself ends: what runs waits for its turn again, and counts as no loss."""
         with self.lock:
             for entry in self.entries.values():
-                if entry.running and entry.submission.wanted == "run":
-                    again = replace(entry.submission, started=None)
-                    submissions.write(self._store.study(entry.study), again)
+                if not entry.running or entry.heard.state in ("finished", "halted"):
+                    continue
+                asked = entry.stop_asked or stop_was_asked(self._store.study(entry.study))
+                wanted = replace(entry.submission, started=None, wanted="rest" if asked else "run")
+                submissions.write(self._store.study(entry.study), wanted)
 
     def refresh(self, name: str) -> None:
         """Takes in at once what was just written of a study, and where it waits now."""
@@ -174,12 +207,13 @@ class Keeper:
             entries = {**self.entries}
             entries.pop(name, None)
             folder = self._store.study(name)
-            submission = submissions.read(folder) if folder.exists() else None
-            if submission is not None:
-                job = self.jobs.get(name)
-                with suppress(RayAway):  # then what was known of it must do
-                    job = self._jobs.find(name)
-                entries[name] = Entry(name, submission, status(folder), job)
+            self._without.discard(name)
+            job = self.jobs.get(name)
+            with suppress(RayAway):  # then what was known of it must do
+                job = self._jobs.find(name)
+            entry = self._entry(name, None, job) if folder.exists() else None
+            if entry is not None:
+                entries[name] = entry
             self.entries = entries
             self.places = {each.study: place for place, each in enumerate(self._queue(entries), start=1)}
 
@@ -187,14 +221,27 @@ class Keeper:
         """All submitted studies. Of those that rest nothing is read: only this service changes that."""
         found = {}
         for name in self._names():
-            folder, known = self._store.study(name), self.entries.get(name)
-            submission = known.submission if known else submissions.read(folder)
-            if submission is None:
-                continue
-            rests = known is not None and submission.wanted == "rest"
-            said = known.said if known and rests else status(folder)
-            found[name] = Entry(name, submission, said, jobs.get(name))
+            known = self.entries.get(name)
+            if known is not None and known.submission.wanted == "rest":
+                found[name] = replace(known, job=jobs.get(name))
+            elif name not in self._without:
+                entry = self._entry(name, known.submission if known else None, jobs.get(name))
+                if entry is None:
+                    self._without.add(name)
+                else:
+                    found[name] = entry
         return found
+
+    def _entry(self, name: str, submission: Submission | None, job: Job | None) -> Entry | None:
+        folder = self._store.study(name)
+        submission = submission or submissions.read(folder)
+        if submission is None:
+            return None
+        if job is not None and job.active and submission.wanted == "run" and submission.started is None:
+            # Its start was not put down, for the word that it had succeeded was lost.
+            submission = replace(submission, started=job.started or datetime.now(UTC))
+            submissions.write(folder, submission)
+        return Entry(name, submission, status(folder), job, stop_was_asked(folder))
 
     def _names(self) -> list[str]:
         """The studies that may have been submitted; in a bucket not looked for at every second."""
@@ -217,34 +264,34 @@ class Keeper:
         ]
         return in_turn(waiting, begun)
 
-    def _settle(self, entry: Entry, submission: Submission, event: Event | None) -> Submission:
-        """Puts down what has become of a study, and tells it once; gives the submission as it is then."""
-        if event is None:
-            log.warning("%s: its driver was lost; it is started again (%d)", entry.study, submission.losses)
-            self._audit.record("driver_lost", "service", entry.study, losses=submission.losses)
-            submissions.write(self._store.study(entry.study), submission)
-            return submission
+    def _settle(self, entry: Entry, submission: Submission, event: Event) -> Submission:
+        """Puts down what has become of a study."""
         why = submission.failed or entry.heard.plain.get("halted")
-        log.info("%s: %s", entry.study, event)
-        self._audit.record(event, "service", entry.study, why=why)
-        if event not in submission.told:
-            self._tell(event, entry.study, why)
-            submission = replace(submission, told=(*submission.told, event))
         submissions.write(self._store.study(entry.study), submission)
+        log.log(logging.WARNING if submission.failed else logging.INFO, "%s: %s", entry.study, event)
+        self._audit.record(f"driver_{event}", "service", entry.study, why=why, losses=submission.losses)
         return submission
 
     def _start(self, entry: Entry) -> Submission:
         """Its time is written before the driver is started: what happens between is a loss, and is seen."""
-        name, submission = entry.study, replace(entry.submission, started=datetime.now(UTC), failed=None)
-        submissions.write(self._store.study(name), submission)
+        name, folder = entry.study, self._store.study(entry.study)
+        beat = entry.said.plain.get("beat")
+        submission = replace(entry.submission, started=datetime.now(UTC), beat=beat, failed=None, untold=None)
+        submissions.write(folder, submission)
         command = [sys.executable, "-m", "cbe", "resume", name]
         command += ["--store", self._store.uri, "--address", "auto"]
         log.info("%s: starts (%s)", name, shlex.join(command[3:]))
-        about = {"cbe_store": self._store.uri, "cbe_owner": submission.owner}
         try:
-            self._jobs.submit(name, command, about, folder=self._folder)
-        except CbeError:
-            submissions.write(self._store.study(name), entry.submission)  # nothing is lost
+            self._jobs.submit(name, command, {"cbe_owner": submission.owner}, folder=self._folder)
+        except InputError as error:  # as when the cluster has a job of that name that is not ours
+            submission = replace(submission, wanted="rest", failed=str(error), untold="failed")
+            submissions.write(folder, submission)
+            return submission
+        except RayAway:
+            with suppress(RayAway):  # where it cannot say either, the next look will show whether it runs
+                if self._jobs.find(name) is None:
+                    submissions.write(folder, entry.submission)
+                    self.entries = {**self.entries, name: entry}
             raise
         self._audit.record("started", "service", name, owner=submission.owner)
         return submission

@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass
 from typing import Any
 
-MOST = 256  # answers
-MOST_BYTES = 20_000_000  # of one that is kept
+MOST = 128  # answers
+MOST_BYTES = 1_000_000  # of one that is kept
 
 
 @dataclass

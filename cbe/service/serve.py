@@ -5,20 +5,23 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
 from cbe.errors import InputError
 from cbe.service import head
+from cbe.service.audit import SERVICE
 from cbe.service.loopback import is_loopback
 from cbe.service.notices import Notices
 from cbe.service.tokens import Tokens
 from cbe.service.wire import Wire, allow_many_lines
-from cbe.store.folder import Store
+from cbe.store.folder import Store, StudyFolder
+from cbe.study.control import Claim, status
 from cbe.words import clean
 
 GRACE_S = 3
@@ -34,9 +37,12 @@ class Settings:
     notify: Sequence[str] = ()
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    public: str | None = None  # the address by which others reach it, where that is another
 
     @property
     def url(self) -> str:
+        if self.public:
+            return self.public.rstrip("/")
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.tls_cert else 'http'}://{host}:{self.port}"
 
@@ -61,6 +67,11 @@ def serve(settings: Settings) -> None:
     _log()
     allow_many_lines()
     notices = Notices(settings.notify)
+    with _alone(Store.open(settings.store)):
+        _serve(settings, notices)
+
+
+def _serve(settings: Settings, notices: Notices) -> None:
     own = None if settings.ray else head.started(Store.open(settings.store).uri)
     address = settings.ray or (own.address if own else "")
     # Only now: the environment says by which token Ray is spoken to.
@@ -70,7 +81,7 @@ def serve(settings: Settings) -> None:
 
     service = Service(
         Store.open(settings.store),
-        Jobs(address),
+        Jobs(address, Store.open(settings.store).uri),
         limit=settings.studies,
         notices=notices,
         url=settings.url,
@@ -86,6 +97,7 @@ def serve(settings: Settings) -> None:
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # anybody could write those
             http=Wire,
             ws="none",
             timeout_graceful_shutdown=GRACE_S,
@@ -106,6 +118,28 @@ def serve(settings: Settings) -> None:
         if own is not None:
             service.keeper.rest()
             own.end()
+
+
+@contextmanager
+def _alone(store: Store) -> Iterator[None]:
+    """One service a store: two would start the same studies."""
+    folder = StudyFolder(SERVICE, store.location.at(SERVICE))
+    last = status(folder)
+    if last.alive:
+        raise InputError(
+            f"store {store.uri}: has a service already (process {last.plain.get('pid')} on "
+            f"{last.plain.get('host')}); end that first, or give another --store"
+        )
+    with Claim(folder) as claim, claim.beating(_Here()):
+        yield
+    claim.end(_Here())
+
+
+class _Here:
+    """What the service says of itself every few seconds: that it is there."""
+
+    def to_plain(self) -> dict[str, Any]:
+        return {"stage": "finished"}
 
 
 class _OneLine(logging.Formatter):

@@ -16,14 +16,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cbe.errors import CbeError, InputError
+from cbe.errors import InputError
 from cbe.report.best import best
 from cbe.service import submissions, work
 from cbe.service.apart import Apart
 from cbe.service.audit import Audit
 from cbe.service.board import Board
 from cbe.service.jobs import Jobs, RayAway
-from cbe.service.keeper import Entry, Event, Keeper
+from cbe.service.keeper import Entry, Keeper
 from cbe.service.kept import Kept
 from cbe.service.notices import Notice, Notices
 from cbe.service.refusals import Conflict, Forbidden, NotFound, Taken
@@ -34,9 +34,9 @@ from cbe.spec import StudyConfig
 from cbe.spec.changes import FREE_IN_A_STUDY
 from cbe.spec.settings import MOST_TRIALS
 from cbe.store.folder import Store, StudyFolder
-from cbe.study.control import ask_to_stop, status, stop_was_asked
+from cbe.study.control import STOP, ask_to_stop, status, stop_was_asked
 from cbe.study.overview import Details
-from cbe.study.start import amend, begin, differing
+from cbe.study.start import amend, begin, differing, journal
 
 AT_ONCE = 4  # processes apart for checks and reports
 QUERIES = 2  # and for SQL, which can be made to last
@@ -157,6 +157,7 @@ class Service:
                 )
             priority = submission.priority if submission else 0
             owner = submission.owner if submission else holder.name
+            folder.delete(STOP)  # an earlier wish to stop, which nobody has heard
             submissions.write(folder, Submission(owner, datetime.now(UTC), priority))
             self.audit.record("resumed", holder.name, name, settings=dict(settings or {}))
             self._noted(name)
@@ -188,6 +189,7 @@ class Service:
             self._rests(name, self._entry(name))
             self.audit.record("deleted", holder.name, name)
             folder.remove()
+            (self.folder / journal(folder)).unlink(missing_ok=True)  # of a store in a bucket it lies here
             with suppress(RayAway):  # what it printed is lost with the cluster anyway
                 self.jobs.delete(name)
             self._noted(name)
@@ -243,33 +245,36 @@ class Service:
         self.keeper.refresh(name)
         self.keeper.wake()
 
-    def _tell(self, event: Event, name: str, why: str | None) -> None:
+    def _tell(self, name: str, submission: Submission) -> None:
         """Sends a notice in the background: a slow receiver keeps no study waiting."""
-        if event == "halted":
-            return  # somebody asked for it
+        self._post.submit(self._send, name, submission)
+
+    def _send(self, name: str, submission: Submission) -> None:
+        """Once it is sent, or every try has failed, it counts as told; till then a new service tells it."""
+        try:
+            if self.notices.targets:
+                for line in self.notices.send(self._notice(name, submission)):
+                    log.warning("%s", line)
+            self.keeper.told(name)
+        except Exception:
+            log.exception("%s: what became of it could not be told", name)
+
+    def _notice(self, name: str, submission: Submission) -> Notice:
         folder = self.store.study(name)
         sentence = metric = value = None
         with suppress(InputError):  # there may be no answer yet
             answer = best(folder)
             sentence, metric, value = answer.sentence, answer.metric, answer.ranked[0].mean
-        notice = Notice(
-            event=event,
+        return Notice(
+            event=submission.untold or "finished",
             study=name,
             state=status(folder).state,
-            why=why,
+            why=submission.failed or status(folder).plain.get("halted"),
             sentence=sentence,
             metric=metric,
             best=value,
             url=f"{self.url}/studies/{name}" if self.url else None,
         )
-        self._post.submit(self._send, notice)
-
-    def _send(self, notice: Notice) -> None:
-        try:
-            for line in self.notices.send(notice):
-                log.warning("%s", line)
-        except CbeError as error:
-            log.warning("%s", error)
 
     def close(self) -> None:
         for each in (self.apart, self.queries, self.plans):

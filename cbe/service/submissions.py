@@ -21,8 +21,9 @@ class Submission:
     wanted: Literal["run", "rest"] = "run"
     started: datetime | None = None  # when a driver was last started for it; None: it still waits
     losses: int = 0  # drivers that were lost with their node since somebody last asked for the study
+    beat: float | None = None  # the word that stood there when it was: what an earlier driver said
     failed: str | None = None  # why the last driver failed
-    told: tuple[str, ...] = ()  # the notices that were sent since somebody last asked for the study
+    untold: Literal["finished", "failed", "budget"] | None = None  # what is still to be told to webhooks
 
 
 _PLAIN = TypeAdapter(Submission)

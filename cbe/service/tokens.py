@@ -37,6 +37,7 @@ MOST_DAYS = 3650
 UNKNOWN = "?"
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}"
+_RESERVED = ("local", "service", "cli", "library")  # who else owns studies, or does things
 _ID = r"[0-9a-f]{8}"
 _TOKEN = re.compile(rf"cbe_({_ID})_([A-Za-z0-9_-]{{43}})")
 _FILE = re.compile(rf"({_ID})\.json")
@@ -114,6 +115,8 @@ class Tokens:
                 f"token for {name[:80]!r}: wanted a name of at most 64 letters, digits and . _ - @, that "
                 "begins with a letter or digit; choose another name"
             )
+        if name in _RESERVED:
+            raise InputError(f"token for {name}: the service calls itself so on record; choose another name")
         if days is not None and not 1 <= days <= MOST_DAYS:
             raise InputError(
                 f"days: got {days}; wanted 1 to {MOST_DAYS}; leave it out for a token that does not expire"
@@ -153,7 +156,7 @@ class Tokens:
 
     def any_made(self) -> bool:
         """Whether there ever was a token, though it may have ended or its file be broken."""
-        return bool(self._known_ids())
+        return bool(self._list_ids())
 
     def any_valid(self) -> bool:
         """Whether somebody can come in."""
@@ -174,6 +177,14 @@ class Tokens:
         except InputError as error:
             raise RunError(f"tokens cannot be checked: {error}") from error
         return self._held(token, secret)
+
+    def holds(self, id_: str) -> bool:
+        """Whether the token of an id is still valid; where the store cannot say, it is taken to be."""
+        try:
+            token = self._latest(id_, fresh=True)
+        except InputError:
+            return True
+        return token is not None and token.state(self._time()) == "valid"
 
     def _held(self, token: Token | None, secret: str) -> Holder | None:
         """Whose the secret is; where there is no token it takes the same time to say so."""

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
-from cbe.errors import InputError, RunError
+from cbe.errors import InputError, RunError, StoreError
 from cbe.files import replace_file
 
 _QUERY = ("endpoint_override", "scheme", "region")
@@ -147,7 +147,7 @@ class Location:
             raise self.unreadable(error) from error
         return [name for name, info in zip(names, infos, strict=True) if info.type == fs.FileType.NotFound]
 
-    def unreadable(self, error: Exception) -> InputError:
-        return InputError(
+    def unreadable(self, error: Exception) -> StoreError:
+        return StoreError(
             f"{self.uri}: cannot be read ({error}); {'check the path' if self.local else _S3_HINT}"
         )

@@ -45,13 +45,17 @@ class Status:
         if self.plain.get("state") != "running":
             return False
         if self.plain.get("host") == socket.gethostname():
-            return _runs(int(self.plain["pid"]), self.plain.get("born"))
+            return _runs(int(self.plain.get("pid") or 0), self.plain.get("born"))
         return time.time() - float(self.plain.get("beat", 0)) < SILENT_S
 
 
 def status(folder: StudyFolder) -> Status:
     content = folder.read(STATUS)
-    return Status(json.loads(content) if content else {})
+    try:
+        plain = json.loads(content) if content else {}
+    except ValueError:  # no driver writes such a thing
+        plain = {}
+    return Status(plain if isinstance(plain, dict) else {})
 
 
 def ask_to_stop(folder: StudyFolder) -> None:
@@ -132,6 +136,8 @@ def born(pid: int) -> int | None:
 
 
 def _runs(pid: int, since: int | None) -> bool:
+    if pid <= 0:
+        return False
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -116,6 +116,7 @@ class Progress:
             "study": self.name,
             "stage": self.stage,
             "halted": self.halted,
+            "broken": self.ledger.broken,
             "elapsed_s": round(self.elapsed_s, 1),
             "counts": dict(Counter(row["state"] for row in rows)),
             "trials": self.trials,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import itertools
 import ssl
-import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,13 +14,15 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from cbe.service.app import create_app
 from cbe.service.jobs import Jobs
 from cbe.service.service import Service
 from cbe.service.tokens import CACHE_S, Role, Tokens
 from cbe.store.folder import Store
-from tests.service.conftest import CBE, NOBODY, Served, bearer, free_port, serving, text_of, until
+from tests.conftest import Cbe
+from tests.service.conftest import NOBODY, Served, bearer, serving, text_of, until
 
 Roles = tuple[Served, dict[str, str]]
 Operation = tuple[str, str]
@@ -253,12 +255,31 @@ def test_no_secret_is_kept_or_logged(mine: Roles) -> None:
 
 
 def test_this_machine_needs_no_token_until_there_is_one(tmp_path: Path) -> None:
-    with serving(tmp_path / "store", NOBODY) as service:
-        assert service.http.get("/api/me").json() == {"name": "local", "role": "admin", "open": True}
-        assert service.submit(text_of("local")).json()["owner"] == "local"
-        text, _ = Tokens(Store.open(str(service.store))).create("first", Role.read)
-        until(lambda: service.http.get("/api/me").status_code == 401, CACHE_S + 5, "the lock")
-        assert service.http.get("/api/me", headers=bearer(text)).json()["open"] is False
+    store = Store.open(str(tmp_path))
+    app = create_app(Service(store, Jobs(NOBODY)))
+    assert answer(app, "/api/me").json() == {"name": "local", "role": "admin", "open": True}
+    text, _ = Tokens(store).create("first", Role.read)
+    until(lambda: answer(app, "/api/me").status_code == 401, CACHE_S + 5, "the lock")
+    assert answer(app, "/api/me", **bearer(text)).json() == {"name": "first", "role": "read", "open": False}
+
+
+def test_the_network_needs_a_token_always(tmp_path: Path) -> None:
+    app = create_app(Service(Store.open(str(tmp_path)), Jobs(NOBODY)), loopback=False)
+    assert answer(app, "/api/me").status_code == 401
+    assert answer(app, "/api/me", host="studies.example:8321").status_code == 401
+    assert answer(app, "/healthz", host="studies.example:8321").status_code == 200
+    assert answer(app, "/healthz", host="[").status_code == 403
+
+
+def answer(app: FastAPI, path: str, **headers: str) -> httpx.Response:
+    """What an application says that nobody serves."""
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as caller:
+            return await caller.get(path, headers=headers)
+
+    return asyncio.run(ask())
 
 
 @pytest.mark.parametrize(
@@ -354,21 +375,13 @@ def test_every_answer_carries_the_headers_that_protect_its_reader(mine: Roles) -
 def test_a_fault_of_the_service_tells_nothing_of_it_and_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    import asyncio
-
     app = create_app(Service(Store.open(str(tmp_path)), Jobs(NOBODY)))
 
     @app.get("/broken")
     async def broken() -> None:
         raise ZeroDivisionError("of the password hunter2")
 
-    async def ask() -> httpx.Response:
-        async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(app), base_url="http://localhost"
-        ) as caller:
-            return await caller.get("/broken")
-
-    found = asyncio.run(ask())
+    found = answer(app, "/broken")
     assert found.status_code == 500 and found.json() == {
         "message": "the service has a fault; its log says more",
         "faults": [],
@@ -378,17 +391,15 @@ def test_a_fault_of_the_service_tells_nothing_of_it_and_is_logged(
 
 
 @pytest.mark.parametrize("made", ["none", "revoked", "expired"])
-def test_the_network_is_not_served_without_a_token_that_holds(tmp_path: Path, made: str) -> None:
-    store = tmp_path / "store"
-    tokens = Tokens(Store.open(str(store)), now=lambda: time.time() - 2 * DAY_S)
+def test_the_network_is_not_served_without_a_token_that_holds(cbe_: Cbe, tmp_path: Path, made: str) -> None:
+    tokens = Tokens(Store.open(str(tmp_path / "store")), now=lambda: time.time() - 2 * DAY_S)
     if made == "revoked":
         tokens.revoke(tokens.create("gone", Role.admin)[1].id)
     if made == "expired":
         tokens.create("late", Role.admin, days=1)
-    command = [CBE, "serve", "--store", str(store), "--host", "0.0.0.0", "--port", str(free_port())]
-    done = subprocess.run([*command, "--ray", NOBODY], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (2, "")
-    told = " ".join(done.stderr.split())
+    done = cbe_("serve", "--store", "store", "--host", "0.0.0.0", "--ray", NOBODY)
+    assert (done.code, done.out) == (2, "")
+    told = " ".join(done.err.split())
     assert "--host 0.0.0.0: can be reached from other machines, and there is no token" in told
     assert "cbe token create NAME --role admin" in told and "Traceback" not in told
 
@@ -416,16 +427,13 @@ def test_the_service_speaks_tls(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", ["cert", "missing"])
-def test_half_of_tls_is_refused(tmp_path: Path, given: str) -> None:
-    certificate, _ = self_signed(tmp_path)
-    options = ["--tls-cert", str(certificate)]
+def test_half_of_tls_is_refused(cbe_: Cbe, tmp_path: Path, given: str) -> None:
+    options: list[object] = ["--tls-cert", self_signed(tmp_path)[0]]
     if given == "missing":
-        options += ["--tls-key", str(tmp_path / "nothing.pem")]
-    command = [CBE, "serve", "--store", str(tmp_path / "store"), "--ray", NOBODY, *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2 and "Traceback" not in done.stderr
+        options += ["--tls-key", "nothing.pem"]
+    done = cbe_("serve", "--store", "store", "--ray", NOBODY, *options)
     wanted = "wanted both --tls-cert and --tls-key" if given == "cert" else "there is no such file"
-    assert wanted in " ".join(done.stderr.split())
+    assert done.code == 2 and wanted in " ".join(done.err.split()) and "Traceback" not in done.err
 
 
 def self_signed(folder: Path) -> tuple[Path, Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -17,10 +18,12 @@ from cbe.service.routes.bodies import STUDY_FILE, StudyFile, text_of
 from cbe.service.routes.names import Limit, Offset, Study, Text
 from cbe.service.service import Service
 from cbe.service.shapes import Change, Resume, StandingShape, Studies, StudyShape
+from cbe.service.tokens import Holder
 from cbe.service.work import config_error
 from cbe.store.folder import STUDY_FILE as FILE
 
 MOST_LISTENERS = 1000
+ASK_S = 10.0  # after which a listener's token is looked at again
 
 log = logging.getLogger("cbe.service")
 router = APIRouter(prefix="/api", tags=["studies"])
@@ -139,8 +142,8 @@ async def logs(
     if await asyncio.to_thread(service.jobs.find, name) is None:
         return PlainTextResponse("")
     if follow:
-        printed_now = _to_its_end(service.jobs.follow(name))
-        return StreamingResponse(printed_now, media_type="text/plain; charset=utf-8")
+        parts = (part.encode() async for part in _to_its_end(service.jobs.follow(name)))
+        return StreamingResponse(_while_allowed(service, who, parts), media_type="text/plain; charset=utf-8")
     printed = await asyncio.to_thread(service.jobs.logs, name)
     return PlainTextResponse("".join(printed.splitlines(keepends=True)[-tail:]))
 
@@ -148,14 +151,14 @@ async def logs(
 @router.get("/events", response_class=Response, responses=text_of("text/event-stream"))
 async def events(service: Ours, who: Reader) -> Response:
     """How all studies stand, now and whenever that changes, as server-sent events."""
-    return _stream(service, service.board.listen())
+    return _stream(service, who, service.board.listen())
 
 
 @router.get("/studies/{name}/events", response_class=Response, responses=text_of("text/event-stream"))
 async def study_events(service: Ours, who: Reader, name: Study) -> Response:
     """How a study and its trials stand, now and whenever that changes, as server-sent events."""
     await service.find(name)
-    return _stream(service, service.board.listen_to(name))
+    return _stream(service, who, service.board.listen_to(name))
 
 
 async def _to_its_end(parts: AsyncIterator[str]) -> AsyncIterator[str]:
@@ -167,10 +170,22 @@ async def _to_its_end(parts: AsyncIterator[str]) -> AsyncIterator[str]:
         log.warning("%s", error)
 
 
-def _stream(service: Service, events: AsyncIterator[bytes]) -> Response:
+async def _while_allowed(service: Service, who: Holder, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """A stream that ends some seconds after its listener's token does."""
+    asked = time.monotonic()
+    async for part in parts:
+        yield part
+        if who.id and time.monotonic() - asked > ASK_S:
+            asked = time.monotonic()
+            if not await asyncio.to_thread(service.tokens.holds, who.id):
+                return
+
+
+def _stream(service: Service, who: Holder, events: AsyncIterator[bytes]) -> Response:
     if service.board.listeners >= MOST_LISTENERS:
         raise TooMany(f"{MOST_LISTENERS} listen already; try again", 30)
-    return StreamingResponse(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+    told = _while_allowed(service, who, events)
+    return StreamingResponse(told, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
 async def _standing(service: Service, name: str, code: int = 200) -> Response:

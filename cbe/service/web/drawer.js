@@ -91,8 +91,9 @@ function trialView(metric) {
     more.replaceChildren();
   }
   function complain(fault) {
+    const missing = fault.status === 404 || fault.status === 422; // no such name, or none that a trial could have
     figures.replaceChildren();
-    trouble.replaceChildren(el("p", {}, fault.message));
+    trouble.replaceChildren(el("p", {}, missing ? "There is no trial of that name in this study." : fault.message));
     trouble.hidden = false;
   }
   async function fill(found) {
