@@ -47,6 +47,7 @@ def duration(seconds: float | None) -> str:
     """
     if seconds is None:
         return NOTHING
+    seconds = max(0.0, seconds)  # a clock may have been set back
     unit, sign = _unit(seconds)
     return f"{seconds / unit:.0f} {sign}" if unit == 1 else f"{seconds / unit:.1f} {sign}"
 

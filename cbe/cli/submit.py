@@ -58,7 +58,9 @@ def submit(
     if as_json:
         print(json.dumps(standing.to_plain(), indent=2))
     else:
-        say(f"{remote.told(standing)}\nWatch it with: {again('show')} --watch")
+        over = standing.state == "finished"
+        ahead = f"Answer: {again('best')}" if over else f"Watch it with: {again('show')} --watch"
+        say(f"{remote.told(standing)}\n{ahead}")
 
 
 def logs(

@@ -80,12 +80,10 @@ def revoke(
 ) -> None:
     """Revoke a token, for good."""
     from cbe.cli.talk import say
-    from cbe.service.tokens import CACHE_S, Tokens
+    from cbe.service.tokens import Tokens
 
     token = Tokens(stores.existing(store)).revoke(id_, by=_BY)
-    say(
-        f"{token.id} of {token.name} is revoked: it changes nothing from now on, and reads for {CACHE_S:g} s."
-    )
+    say(f"{token.id} of {token.name} is revoked: it changes nothing more, and stops reading within seconds.")
 
 
 def _table(found: Sequence[Token]) -> Table:

@@ -46,7 +46,7 @@ async def _holder(request: Request, given: HTTPAuthorizationCredentials | None) 
     if given is None:
         if await is_open(request):
             return LOCAL
-        raise Unauthorised("a token is needed; send it as `Authorization: Bearer cbe_…`")
+        raise Unauthorised("a token is needed; give it as CBE_TOKEN, or send `Authorization: Bearer cbe_…`")
     service = await service_of(request)
     fresh = request.method not in SAFE  # what changes something never goes by what was true a moment ago
     found = None if fresh else service.tokens.remembered(given.credentials)

@@ -111,7 +111,9 @@ class Direct:
         store = self._store(job)
         if store is not None and status(store.study(name)).alive:
             ask_to_stop(store.study(name))
-        elif job.active:
+            standing = self._standing(job)
+            return replace(standing, overview=replace(standing.overview, state="stopping"))
+        if job.active:
             self._jobs.stop(name)
         else:
             raise InputError(f"{name}: is not running; there is nothing to stop")

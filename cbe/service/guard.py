@@ -14,24 +14,11 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cbe.service.access import refuse_foreign
+from cbe.service.headers import HEADERS
 from cbe.service.refusals import Forbidden
 
 MOST_BYTES = 1_000_000  # of a request's body
 TOO_LARGE = f"the body is larger than {MOST_BYTES:,} bytes; send less"
-
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
-    "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-_HEADERS = {
-    "Content-Security-Policy": _POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
-}
 
 log = logging.getLogger("cbe.service")
 
@@ -41,7 +28,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, tls: bool = False) -> None:
         self._app = app
-        self._headers = _HEADERS | ({"Strict-Transport-Security": "max-age=31536000"} if tls else {})
+        self._headers = HEADERS | ({"Strict-Transport-Security": "max-age=31536000"} if tls else {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -28,6 +29,8 @@ from cbe.files import replace_file
 from cbe.study.control import born
 
 START_S = 60.0
+
+log = logging.getLogger("cbe.service")
 
 _started: dict[int, subprocess.Popen[bytes]] = {}  # by this process, which is to take note of their end
 
@@ -63,6 +66,7 @@ def started(store: str, cpus: int | None = None, port: int | None = None) -> Hea
         replace_file(token, lambda file: file.write(secrets.token_hex(32).encode()))
         token.chmod(0o600)  # in a folder that is nobody else's
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(token))
+    log.info("Ray's token is in %s", token)
     told = place / "head.json"
     with suppress(OSError, ValueError, TypeError):
         found = Head(**json.loads(told.read_text()))

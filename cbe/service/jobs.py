@@ -6,6 +6,7 @@ RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token) and is sent to the cluster alone.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
+    os.environ.setdefault("RAY_AUTH_MODE", "token")  # whoever gives a token means it to be sent
+
+# isort: split
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
@@ -91,6 +96,8 @@ class Jobs:
         entry = f'here="$PWD"; {entry}' if files is not None else entry
         with self._told():
             last = self._any(study)
+            if last is not None and last.active and self._is_ours(last):
+                return  # an answer was lost on its way, but the driver was started
             if last is not None and (last.active or OURS not in last.about):
                 whose = f"a study of {last.about.get(STORE, '?')}" if OURS in last.about else "no study"
                 raise InputError(

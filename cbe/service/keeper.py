@@ -290,8 +290,9 @@ class Keeper:
         except RayAway:
             with suppress(RayAway):  # where it cannot say either, the next look will show whether it runs
                 if self._jobs.find(name) is None:
-                    submissions.write(folder, entry.submission)
-                    self.entries = {**self.entries, name: entry}
+                    submission = entry.submission
+                    submissions.write(folder, submission)
+            self.entries = {**self.entries, name: replace(entry, submission=submission)}
             raise
         self._audit.record("started", "service", name, owner=submission.owner)
         return submission

@@ -32,9 +32,21 @@ def at(address: str) -> Remote:
         ) from None
     if _is_service(answer):
         return connect(place)
+    if not _is_ray(place, here):
+        raise InputError(
+            f"{place}: is neither a CBE service nor the dashboard of a Ray cluster; check the address"
+        )
     from cbe.service.direct import Direct  # loads Ray
 
     return Direct(place)
+
+
+def _is_ray(place: str, here: bool) -> bool:
+    try:
+        answer = httpx.get(f"{place}/api/version", timeout=ASK_S, trust_env=not here)
+    except httpx.HTTPError:
+        return False
+    return answer.status_code in (401, 403) or (answer.status_code == 200 and "ray_version" in answer.text)
 
 
 def _is_service(answer: httpx.Response) -> bool:

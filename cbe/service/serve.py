@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import signal
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -56,9 +58,17 @@ def check(settings: Settings) -> None:
             raise InputError(f"{name} {path}: there is no such file; give the path of a PEM file")
     if not is_loopback(settings.host) and not Tokens(Store.open(settings.store)).any_valid():
         raise InputError(
-            f"--host {settings.host}: can be reached from other machines, and there is no token; make one "
-            "with `cbe token create NAME --role admin`, or leave --host out"
+            f"--host {settings.host}: can be reached from other machines, and there is no token; make "
+            f"one with `cbe token create NAME --role admin --store {shlex.quote(settings.store)}`, or leave "
+            "--host out"
         )
+    try:
+        socket.create_server((settings.host, settings.port)).close()
+    except OSError as error:
+        raise InputError(
+            f"--host {settings.host} --port {settings.port}: cannot be listened at ({error.strerror}); "
+            "give another --port"
+        ) from None
 
 
 def serve(settings: Settings) -> None:
@@ -72,6 +82,9 @@ def serve(settings: Settings) -> None:
 
 
 def _serve(settings: Settings, notices: Notices) -> None:
+    log = logging.getLogger("cbe.service")
+    if not settings.ray:
+        log.info("starting Ray on this machine; --ray gives another")
     own = None if settings.ray else head.started(Store.open(settings.store).uri)
     address = settings.ray or (own.address if own else "")
     # Only now: the environment says by which token Ray is spoken to.
@@ -103,7 +116,6 @@ def _serve(settings: Settings, notices: Notices) -> None:
             timeout_graceful_shutdown=GRACE_S,
         )
     )
-    log = logging.getLogger("cbe.service")
     log.info("%s, store %s, Ray at %s", settings.url, service.store.uri, address)
     if not is_loopback(settings.host) and not settings.tls_cert:
         log.warning(
@@ -116,6 +128,7 @@ def _serve(settings: Settings, notices: Notices) -> None:
             server.run()
     finally:
         if own is not None:
+            log.info("ending, and Ray with it; studies that ran go on at the next start")
             service.keeper.rest()
             own.end()
 
@@ -159,3 +172,4 @@ def _log() -> None:
     logging.basicConfig(level=os.environ.get("CBE_LOG", "INFO"), handlers=[handler])
     logging.getLogger("httpx").setLevel(logging.WARNING)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    logging.getLogger("ray").setLevel(logging.WARNING)

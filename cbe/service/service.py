@@ -76,7 +76,7 @@ class Service:
         """A study's folder; refuses a name that the store does not have."""
         folder = self.store.study(name)
         if not folder.exists():
-            raise NotFound(f"study {name}: there is none of that name; list them at /api/studies")
+            raise NotFound(f"study {name}: there is none of that name; see `cbe ls`, or /api/studies")
         return folder
 
     async def find(self, name: str) -> StudyFolder:
@@ -114,7 +114,7 @@ class Service:
         with self.keeper.lock:
             folder = self.store.study(study.name)
             if folder.exists():
-                error = differing(study, folder)
+                error = differing(study, folder, f"study {study.name}")
                 if error is not None:
                     raise Taken(error.faults)
                 return study.name, False
@@ -155,10 +155,11 @@ class Service:
                 raise Conflict(
                     f"{name}: is finished; give it more to do, as {{'set': {{'budget.trials': 80}}}}"
                 )
-            priority = submission.priority if submission else 0
-            owner = submission.owner if submission else holder.name
+            new = Submission(holder.name, datetime.now(UTC))
+            last = submission or new
+            wanted = replace(new, owner=last.owner, priority=last.priority, submitted=last.submitted)
             folder.delete(STOP)  # an earlier wish to stop, which nobody has heard
-            submissions.write(folder, Submission(owner, datetime.now(UTC), priority))
+            submissions.write(folder, wanted)
             self.audit.record("resumed", holder.name, name, settings=dict(settings or {}))
             self._noted(name)
 

@@ -6,12 +6,15 @@ uvicorn's fast parser keeps headers however many come, and waits for them howeve
 from __future__ import annotations
 
 import asyncio
+import json
 import resource
 from contextlib import suppress
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-MOST_HEAD = 64_000  # bytes of an address and all headers
+from cbe.service.headers import HEADERS
+
+MOST_HEAD = 160_000  # bytes of an address and all headers
 MOST_FILES = 65_536
 REQUEST_S = 60.0  # within which a request is there as a whole
 
@@ -33,7 +36,15 @@ class Wire(HttpToolsProtocol):
         self._unheard += len(data)
         super().data_received(data)
         if self._unheard > MOST_HEAD and not self.transport.is_closing():
-            self.send_400_response("The head of the request is too large.")
+            self.send_400_response("the head of the request is too large; send less")
+
+    def send_400_response(self, msg: str) -> None:
+        """In the form of all refusals; uvicorn's own is a plain text."""
+        content = json.dumps({"message": msg, "faults": []})
+        headers = HEADERS | {"Content-Type": "application/json", "Content-Length": str(len(content))}
+        head = "".join(f"{name.lower()}: {value}\r\n" for name, value in headers.items())
+        self.transport.write(f"HTTP/1.1 400 Bad Request\r\n{head}connection: close\r\n\r\n{content}".encode())
+        self.transport.close()
 
     def on_message_begin(self) -> None:
         self._head = self._unheard = 0

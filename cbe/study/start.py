@@ -108,8 +108,11 @@ def taken(study: StudyConfig, folder: StudyFolder) -> InputError:
     return differing(study, folder) or exists
 
 
-def differing(study: StudyConfig, folder: StudyFolder) -> ConfigError | None:
-    """What differs from the study of the same name that is stored; None where they are the same."""
+def differing(study: StudyConfig, folder: StudyFolder, where: str | None = None) -> ConfigError | None:
+    """What differs from the study of the same name that is stored; None where they are the same.
+
+    `where` is what the stored one is called, if not by its address.
+    """
     stored = folder.config()
     found = changes(stored, study) if stored else []
     if not found:
@@ -117,7 +120,7 @@ def differing(study: StudyConfig, folder: StudyFolder) -> ConfigError | None:
     other = "choose another name, as with --set name=…"
     resume = f"go on by this file with `cbe resume {folder.name} --file FILE`, or {other}"
     hint = resume if all(each.among(FREE_IN_A_STUDY) for each in found) else other
-    return told(folder.uri, found, hint)
+    return told(where or folder.uri, found, hint)
 
 
 def told(where: str, found: Sequence[Difference], hint: str) -> ConfigError:

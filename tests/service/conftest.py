@@ -48,7 +48,12 @@ class Served:
     """A service as a process of its own, and a caller of it."""
 
     def __init__(
-        self, store: Path, ray: str, *options: str, token: str | None = None, trusted: Path | None = None
+        self,
+        store: Path,
+        ray: str | None,
+        *options: str,
+        token: str | None = None,
+        trusted: Path | None = None,
     ) -> None:
         self.store, self.ray, self.options, self.token = store, ray, options, token
         self.port = free_port()
@@ -58,7 +63,8 @@ class Served:
         self.start()
 
     def start(self) -> None:
-        command = [CBE, "serve", "--store", str(self.store), "--port", str(self.port), "--ray", self.ray]
+        command = [CBE, "serve", "--store", str(self.store), "--port", str(self.port)]
+        command += ["--ray", self.ray] if self.ray else []  # without: a cluster of its own
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 [*command, *self.options], stdout=output, stderr=subprocess.STDOUT, cwd=self.store.parent
@@ -103,12 +109,13 @@ def text_of(name: str = "small", **sections: Any) -> str:
 
 @contextmanager
 def serving(
-    store: Path, ray: str, *options: str, token: str | None = None, trusted: Path | None = None
+    store: Path, ray: str | None, *options: str, token: str | None = None, trusted: Path | None = None
 ) -> Iterator[Served]:
     served = Served(store, ray, *options, token=token, trusted=trusted)
     try:
         yield served
     finally:
+        served.http.close()
         if served.process.poll() is None:
             served.kill(signal.SIGTERM)
 

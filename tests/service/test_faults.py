@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 from cbe.service.head import Head, started
 from cbe.study.control import status
-from tests.service.conftest import Served, serving, text_of, until
+from tests.service.conftest import CBE, NOBODY, Served, free_port, serving, text_of, until
 from tests.study.conftest import curve, rows
 
 LONGER = {
@@ -100,6 +101,29 @@ def test_a_killed_driver_is_shown_as_failed_with_its_reason_told_and_resumed(
         )
     hooks.shutdown()
     hooks.server_close()
+
+
+def test_a_service_with_a_cluster_of_its_own_finds_it_again_and_takes_it_along_when_it_ends(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path / "store", None) as service:
+        service.submit(text_of("own", **LONGER))
+        until(lambda: has_reported(service, "own"), what="a report")
+        driver = status(service.folder("own")).plain["pid"]
+        again = [CBE, "serve", "--store", str(service.store), "--port", str(free_port()), "--ray", NOBODY]
+        second = subprocess.run(again, capture_output=True, text=True, timeout=60)
+        assert second.returncode == 2 and "has a service already" in second.stderr
+        service.kill()
+        service.start()
+        assert status(service.folder("own")).plain["pid"] == driver and status(service.folder("own")).alive
+        until(lambda: service.state("own") == "running", what="the study")
+        service.kill(signal.SIGTERM)
+        until(lambda: not status(service.folder("own")).alive, what="the driver's end")
+        service.start()
+        until(lambda: service.state("own") == "finished", 240, "the study")
+        is_whole(service, "own")
+        kinds = [each["kind"] for each in service.http.get("/api/audit").json()["events"]]
+        assert kinds.count("started") == 2 and "driver_lost" not in kinds
 
 
 def test_a_study_whose_cluster_is_lost_is_started_again_by_the_service(tmp_path: Path) -> None:

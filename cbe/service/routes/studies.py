@@ -80,7 +80,9 @@ async def show(service: Ours, who: Reader, name: Study) -> Response:
         await service.board.look()
         found = service.board.get(name)
     if found is None:
-        raise NotFound(f"study {name}: there is none of that name; list them at /api/studies")
+        raise NotFound(
+            f"study {name}: there is none of that name; see what there is with `cbe ls`, or at /api/studies"
+        )
     return _json(found.whole)
 
 
