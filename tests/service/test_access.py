@@ -315,7 +315,7 @@ def test_another_sites_page_cannot_use_the_service_through_a_browser(unlocked: S
     assert unlocked.http.post("/api/studies", content=text, headers=simple).status_code == 403
     assert unlocked.http.get("/api/studies/forged").status_code == 404
     own = {"origin": unlocked.url, "sec-fetch-site": "same-origin"}
-    assert unlocked.http.post("/api/check", content=text, headers=own).status_code == 200
+    assert unlocked.http.post("/api/studies/forged/stop", headers=own).status_code == 404
 
 
 def test_no_other_origin_may_read_answers(mine: Roles) -> None:
@@ -413,7 +413,7 @@ def test_the_service_speaks_tls(tmp_path: Path) -> None:
         assert found.json()["open"] is True
         assert found.headers["strict-transport-security"] == "max-age=31536000"
         own = {"origin": service.url}
-        assert service.http.post("/api/check", content="a: 1", headers=own).status_code == 200
+        assert service.http.post("/api/studies/none/stop", headers=own).status_code == 404
         with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
             httpx.get(f"{service.url}/healthz", verify=ssl.create_default_context())
         with pytest.raises(httpx.RemoteProtocolError):

@@ -19,6 +19,7 @@ from cbe.service import submissions
 from cbe.service.head import Head
 from cbe.service.jobs import Jobs
 from cbe.service.submissions import Submission
+from cbe.store.folder import Store
 from tests.browser import Shown
 from tests.made import HOSTILE, Made, finished, status
 from tests.service.conftest import Served, serving, text_of, until
@@ -239,11 +240,9 @@ def hostile(stocked: Served, head: Head) -> Iterator[Served]:
     broken = stocked.store / "broken" / "study.yaml"
     broken.parent.mkdir()
     broken.write_text(json.dumps({"name": "broken", HOSTILE: HOSTILE}))
-    Jobs(head.address).submit("hostile", [sys.executable, "-c", f"print({HOSTILE!r})"], {})
-    until(
-        lambda: (job := Jobs(head.address).find("hostile")) and job.status == "succeeded",
-        what="its last word",
-    )
+    jobs = Jobs(head.address, Store.open(str(stocked.store)).uri)
+    jobs.submit("hostile", [sys.executable, "-c", f"print({HOSTILE!r})"], {})
+    until(lambda: (job := jobs.find("hostile")) and job.status == "succeeded", what="its last word")
     until(lambda: stocked.state("hostile") == "failed", what="the failure")
     yield stocked
     for name in ("hostile", "stopped", "broken"):
