@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ import cbe.cli
 from cbe.cli import console
 from cbe.data import Dataset, open_dataset
 from cbe.spec import TrainConfig
+from cbe.store.folder import Store
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -99,6 +101,31 @@ def ambient(monkeypatch: pytest.MonkeyPatch) -> None:
         "AWS_EC2_METADATA_DISABLED": "true",
     }.items():
         monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(params=["local", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, ambient: None) -> Store:
+    """An empty store: in a folder, and on a real S3 API."""
+    if request.param == "local":
+        return Store.open(str(tmp_path / "results"))
+    from tests.contract.test_stores import BUCKET, make_bucket
+
+    query = make_bucket(request.getfixturevalue("s3_port"))
+    return Store.open(f"s3://{BUCKET}/{tmp_path.name}/results{query}")
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Store:
+    """An empty store in a folder."""
+    return Store.open(str(tmp_path / "results"))
+
+
+def free_port() -> int:
+    """Where nobody listens on this machine."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 @contextmanager

@@ -13,20 +13,6 @@ from cbe.service.audit import Audit
 from cbe.store.folder import Store
 from cbe.store.redact import redact
 from tests.conftest import small_files
-from tests.contract.test_stores import BUCKET, make_bucket
-
-
-@pytest.fixture(params=["local", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, ambient: None) -> Store:
-    if request.param == "local":
-        return Store.open(str(tmp_path / "results"))
-    query = make_bucket(request.getfixturevalue("s3_port"))
-    return Store.open(f"s3://{BUCKET}/{tmp_path.name}/results{query}")
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Store:
-    return Store.open(str(tmp_path / "results"))
 
 
 def files(store: Store) -> list[str]:

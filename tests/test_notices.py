@@ -19,6 +19,7 @@ import pytest
 from cbe import __version__
 from cbe.errors import InputError
 from cbe.service.notices import Notice, Notices, parse_target
+from tests.conftest import free_port
 
 SECRET = "T0SECRET0B1"
 TIME = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -133,12 +134,6 @@ def raw(*chunks: bytes) -> Iterator[str]:
         over.set()
         thread.join()
         listener.close()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def test_a_webhook_receives_the_notice(hook: Hook) -> None:

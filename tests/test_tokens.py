@@ -18,7 +18,6 @@ from cbe.service.audit import Audit
 from cbe.service.tokens import CACHE_S, Failures, Holder, Role, Tokens
 from cbe.store.folder import Store
 from tests.conftest import Cbe, small_files
-from tests.contract.test_stores import BUCKET, make_bucket
 
 DAY_S = 24 * 3600.0
 TEXT = re.compile(r"cbe_[0-9a-f]{8}_[\w-]{43}")
@@ -32,19 +31,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-@pytest.fixture(params=["local", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, ambient: None) -> Store:
-    if request.param == "local":
-        return Store.open(str(tmp_path / "results"))
-    query = make_bucket(request.getfixturevalue("s3_port"))
-    return Store.open(f"s3://{BUCKET}/{tmp_path.name}/results{query}")
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Store:
-    return Store.open(str(tmp_path / "results"))
 
 
 def path_of(store: Store, token_id: str) -> Path:

@@ -168,13 +168,18 @@ def test_watch_json_and_yaml_are_one_at_a_time_and_yaml_wants_a_trial(cbe_: Cbe,
     assert "shows a whole study; give made" in cbe_("show", "made/t0001", "--watch").err
 
 
-def test_ctrl_c_ends_the_watching_and_not_the_study(tmp_path: Path) -> None:
-    made = Made(tmp_path / "results")
+def watching(made: Made, where: Path) -> subprocess.Popen[str]:
+    """Somebody who watches a study that runs."""
     made.trial(0.4, preset="base")
     who = {"pid": os.getpid(), "born": born(os.getpid()), "host": socket.gethostname()}
     status(made, "running", **who, stage="search")
     command = [sys.executable, "-m", "cbe", "show", "made", "--watch"]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as watcher:
+    return subprocess.Popen(command, cwd=where, stderr=subprocess.PIPE, text=True)
+
+
+def test_ctrl_c_ends_the_watching_and_not_the_study(tmp_path: Path) -> None:
+    made = Made(tmp_path / "results")
+    with watching(made, tmp_path) as watcher:
         assert watcher.stderr is not None
         first = watcher.stderr.readline()
         made.trial(0.2, {"ensemble.heads": 4})
@@ -195,11 +200,7 @@ def test_ctrl_c_ends_the_watching_and_not_the_study(tmp_path: Path) -> None:
 
 def test_a_watched_study_is_shown_until_it_ends(tmp_path: Path) -> None:
     made = Made(tmp_path / "results")
-    made.trial(0.4, preset="base")
-    who = {"pid": os.getpid(), "born": born(os.getpid()), "host": socket.gethostname()}
-    status(made, "running", **who, stage="search")
-    command = [sys.executable, "-m", "cbe", "show", "made", "--watch"]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as watcher:
+    with watching(made, tmp_path) as watcher:
         assert watcher.stderr is not None
         watcher.stderr.readline()
         status(made, "finished")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -22,6 +21,7 @@ import yaml
 from cbe.service.head import Head, started
 from cbe.service.tokens import Role, Tokens
 from cbe.store.folder import Store, StudyFolder
+from tests.conftest import free_port
 from tests.study.conftest import study
 
 CBE = str(Path(sys.executable).with_name("cbe"))
@@ -35,13 +35,6 @@ def until(holds: Callable[[], Any], timeout_s: float = 120, what: str = "it") ->
         assert time.monotonic() < deadline, f"{what} never came to hold"
         threading.Event().wait(0.1)
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Served:

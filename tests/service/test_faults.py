@@ -13,7 +13,8 @@ from typing import Any
 
 from cbe.service.head import Head, started
 from cbe.study.control import status
-from tests.service.conftest import CBE, NOBODY, Served, free_port, serving, text_of, until
+from tests.conftest import free_port
+from tests.service.conftest import CBE, NOBODY, Served, serving, text_of, until
 from tests.study.conftest import curve, rows
 
 LONGER = {

@@ -96,6 +96,7 @@ globalThis.cbePage = (() => {
   const OPTIONS = {
     displaylogo: false, responsive: true, displayModeBar: "hover",
     modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+    showSendToCloud: false, // results stay here
   };
   // What scrolls sideways can be scrolled by the keyboard, too; what does not is no stop on its way.
   function reachable() {

@@ -42,7 +42,7 @@ function panel({ id, title, axis, factor, columns }, rows) {
   const data = drawn.map(([column, name], at) => line(rows, column, name, factor, at));
   const last = data.map(({ name, y }) => `${name} ${value(y.findLast((each) => each !== null))}`).join(", ");
   const layout = {
-    height: 270, hovermode: "x unified", margin: { l: 48, r: 8, t: 40, b: 44 },
+    height: 290, hovermode: "x unified", margin: { l: 48, r: 8, t: 60, b: 44 }, // the tools fit above the legend
     xaxis: { title: { text: "step" }, rangemode: "tozero" },
     yaxis: { title: { text: axis }, rangemode: "tozero" },
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },

@@ -147,7 +147,7 @@ function rest(place, found) {
   const rerun = found.rerun && el("div", { class: "yaml" }, code("trial-rerun", "the command", found.rerun));
   const open = Boolean(place.querySelector("details[open]"));
   place.replaceChildren(...[
-    titled("Sampled values", Object.keys(found.params || {}).length && values(found.params)),
+    titled("Searched values", Object.keys(found.params || {}).length && values(found.params)),
     titled("Train it again", rerun),
     found.yaml && el("details", { class: "yaml", open },
       el("summary", {}, "Config"), code("trial-yaml", "the config", found.yaml)),
@@ -162,7 +162,7 @@ function titled(title, content) {
 function values(params) {
   const lines = Object.entries(params).map(([key, each]) =>
     el("tr", {}, el("th", { scope: "row" }, el("code", {}, key)), el("td", { class: "number" }, value(each))));
-  return el("table", { class: "values", "aria-label": "Sampled values" }, el("tbody", {}, lines));
+  return el("table", { class: "values", "aria-label": "Searched values" }, el("tbody", {}, lines));
 }
 
 function happened({ time, kind, details }) {
