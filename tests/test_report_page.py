@@ -89,6 +89,10 @@ def test_a_finished_study_shows_every_panel_and_asks_for_nothing(seen: Seen) -> 
     ]
     assert seen.empty() == [] and seen.is_clean()
     assert seen.page.locator(".banner:not(noscript *)").count() == 0
+    tools = seen.page.eval_on_selector_all(
+        "#history .modebar-btn", "all => all.map(one => one.dataset.title)"
+    )
+    assert len(tools) > 3 and not [each for each in tools if "Share" in each]  # which would send it elsewhere
 
 
 def test_the_answer_comes_first_in_its_own_words(seen: Seen, made: Made) -> None:

@@ -209,6 +209,7 @@ def test_the_page_and_the_service_tell_the_same_numbers(
     assert curve["x"] == [row["step"] for row in trial["curve"]]
     assert curve["y"] == pytest.approx([100 * row["validation_error"] for row in trial["curve"]])
     assert seen.text("#trial-rerun") == trial["rerun"]
+    assert page.locator("[data-title^=Share]").count() == 0  # plotly would send the figure elsewhere
     page.keyboard.press("Escape")
     with page.expect_download() as downloaded:
         page.click("#download")
@@ -220,27 +221,27 @@ def test_the_page_and_the_service_tell_the_same_numbers(
 @pytest.fixture
 def hostile(stocked: Served, head: Head) -> Iterator[Served]:
     """With studies whose every text, log included, was made to be executed."""
+    store = Store.open(str(stocked.store))
+    failure = Submission(HOSTILE, datetime.now(UTC), wanted="rest", failed=HOSTILE, priority=1)
+    submissions.write(store.study("hostile"), failure)  # first, as the service does
     made = finished(stocked.store, "hostile", question=HOSTILE)
-    about = {
-        "node": HOSTILE,
-        "device": HOSTILE,
-        "git_commit": HOSTILE,
-        "versions": json.dumps({HOSTILE: "1"}),
-    }
-    failed = {"state": "failed", "steps": 0, "error_class": f"Odd{HOSTILE}", "error_text": HOSTILE}
-    trial = made.trial(None, **failed, **about, params=json.dumps({"ensemble.heads": HOSTILE, HOSTILE: 1}))
+    about = {"node": HOSTILE, "device": HOSTILE, "git_commit": HOSTILE}
+    failed: dict[str, Any] = {"state": "failed", "steps": 0, "error_class": HOSTILE, "error_text": HOSTILE}
+    trial = made.trial(
+        None,
+        **{**failed, **about},
+        versions=json.dumps({HOSTILE: "1"}),
+        params=json.dumps({"ensemble.heads": HOSTILE, HOSTILE: 1}),
+    )
     event = {"id": "e", "time": datetime.now(UTC), "trial": trial, "kind": HOSTILE}
     made.folder.append("events", [{**event, "details": json.dumps({HOSTILE: HOSTILE})}])
     status(made, "interrupted", why=HOSTILE)
-    submissions.write(
-        made.folder, Submission(HOSTILE, datetime.now(UTC), wanted="rest", failed=HOSTILE, priority=1)
-    )
     stopped = Made(stocked.store, "stopped", question=HOSTILE)
     status(stopped, "halted", halted=HOSTILE)
     broken = stocked.store / "broken" / "study.yaml"
     broken.parent.mkdir()
     broken.write_text(json.dumps({"name": "broken", HOSTILE: HOSTILE}))
-    jobs = Jobs(head.address, Store.open(str(stocked.store)).uri)
+    jobs = Jobs(head.address, store.uri)
     jobs.submit("hostile", [sys.executable, "-c", f"print({HOSTILE!r})"], {})
     until(lambda: (job := jobs.find("hostile")) and job.status == "succeeded", what="its last word")
     until(lambda: stocked.state("hostile") == "failed", what="the failure")
@@ -471,6 +472,7 @@ def test_a_study_is_deleted_only_by_its_name(stocked: Served, opened: Open) -> N
     until(lambda: stocked.http.get("/api/studies/unwanted").status_code == 200, what="the study")
     seen = opened(stocked, "/studies/unwanted")
     page = seen.page
+    expect(page.locator("#resume")).to_have_text("Start …")
     page.click("#delete")
     for name in ("", "unwante", "made"):
         page.fill("#delete-name", name)

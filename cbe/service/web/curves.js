@@ -44,7 +44,7 @@ function panel({ id, title, axis, factor, columns }, rows) {
   const layout = {
     height: 290, hovermode: "x unified", margin: { l: 48, r: 8, t: 60, b: 44 }, // the tools fit above the legend
     xaxis: { title: { text: "step" }, rangemode: "tozero" },
-    yaxis: { title: { text: axis }, rangemode: "tozero" },
+    yaxis: { title: { text: axis }, rangemode: "tozero", hoverformat: ".4~g" },
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
   };
   return { id, title, note: `${title} by step; at last: ${last}`, figure: { data, layout } };

@@ -47,8 +47,11 @@ export function steering(name, me) {
     remove.hidden = !mine || ACTIVE.includes(now.state) || now.state === "queued";
     download.hidden = now.state === "unreadable" || !Object.values(now.counts || {}).some(Boolean);
     if (!stop.hidden) write(stop, now.state === "queued" ? "Leave the queue" : "Stop");
+    if (!resume.hidden) write(resume, `${begins()} …`);
   }
 
+  // One that has never run is not resumed.
+  function begins() { return standing.state === "new" ? "Start" : "Resume"; }
   function askHowFar() {
     const total = standing.search ? standing.search.total : 0;
     const done = standing.state === "finished";
@@ -58,7 +61,7 @@ export function steering(name, me) {
     });
     const note = done ? `It has finished all ${total}: give it more to go on.`
       : `Left empty, it goes on with the ${total} of its file.`;
-    question("Resume", `Resume ${name}`, [
+    question(begins(), `${begins()} ${name}`, [
       el("p", { class: "field" }, el("label", { for: "more-trials" }, "Trials of the search, in all"), input),
       el("p", { class: "note", id: "more-trials-note" }, note),
     ], () => steer("resume", "goes on", input.value ? { set: { "budget.trials": Number(input.value) } } : {}));
