@@ -5,6 +5,7 @@ import { el, find, write } from "./dom.js";
 import { moment } from "./words.js";
 
 const LINES = 40;
+const AGAIN_MS = 10000;
 const SILENT = ["new", "queued", "unreadable"]; // states without a driver that says anything
 
 export function log(name) {
@@ -16,7 +17,9 @@ export function log(name) {
   const part = el("section", { id: "log", "aria-labelledby": "log-title" },
     el("h2", { id: "log-title" }, "Log"), note, el("p", {}, again), box);
 
+  let again = 0;
   async function load() {
+    clearTimeout(again);
     try {
       const found = (await ask(studyPath(name, `/logs?tail=${LINES}`), { as: "text" })).trimEnd();
       const at = moment(new Date().toISOString());
@@ -26,7 +29,7 @@ export function log(name) {
       text.scrollTop = text.scrollHeight;
     } catch (fault) {
       write(note, fault.message);
-      box.hidden = true;
+      if (fault.status === 0 || fault.status >= 500) again = setTimeout(load, AGAIN_MS); // Ray may only be busy
     }
   }
   // A failed study has it beside the reason; others at the end of the page.
