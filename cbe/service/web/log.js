@@ -12,14 +12,14 @@ export function log(name) {
   const text = el("pre", { id: "log-text", tabindex: "0", role: "region", "aria-label": "The last lines of the log" });
   const note = el("p", { class: "note" });
   const box = el("div", { class: "yaml", hidden: true }, text);
-  const again = el("button", { type: "button", id: "log-refresh", onclick: load }, "Refresh");
+  const refresh = el("button", { type: "button", id: "log-refresh", onclick: load }, "Refresh");
   const link = el("a", { href: "#log" }, "Log");
   const part = el("section", { id: "log", "aria-labelledby": "log-title" },
-    el("h2", { id: "log-title" }, "Log"), note, el("p", {}, again), box);
+    el("h2", { id: "log-title" }, "Log"), note, el("p", {}, refresh), box);
+  let waiting = 0;
 
-  let again = 0;
   async function load() {
-    clearTimeout(again);
+    clearTimeout(waiting);
     try {
       const found = (await ask(studyPath(name, `/logs?tail=${LINES}`), { as: "text" })).trimEnd();
       const at = moment(new Date().toISOString());
@@ -29,7 +29,7 @@ export function log(name) {
       text.scrollTop = text.scrollHeight;
     } catch (fault) {
       write(note, fault.message);
-      if (fault.status === 0 || fault.status >= 500) again = setTimeout(load, AGAIN_MS); // Ray may only be busy
+      if (fault.status === 0 || fault.status >= 500) waiting = setTimeout(load, AGAIN_MS); // Ray may only be busy
     }
   }
   // A failed study has it beside the reason; others at the end of the page.
