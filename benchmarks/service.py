@@ -108,17 +108,20 @@ async def _readers(url: str, count: int, seconds: float) -> tuple[Seen, list[str
 
 
 def _read(url: str, count: int, seconds: float, answer: Any) -> None:
+    answer.send("ready")  # what it loads takes seconds, which are not the readers'
     answer.send(asyncio.run(_readers(url, count, seconds)))
 
 
-def read(url: str, count: int, seconds: float) -> tuple[Seen, list[str]]:
-    """So many readers for so long, in a process of their own."""
+def read(url: str, count: int, seconds: float) -> tuple[float, Seen, list[str]]:
+    """So many readers for so long, in a process of their own: when they began, and what they saw."""
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_read, args=(url, count, seconds, theirs))
     process.start()
-    found: tuple[Seen, list[str]] = ours.recv()
+    ours.recv()
+    begun = time.time()
+    seen, errors = ours.recv()
     process.join()
-    return found
+    return begun, seen, errors
 
 
 def rate(folder: StudyFolder, begun: float, ended: float) -> float:
@@ -200,7 +203,7 @@ def main() -> None:
             for readers in (0, options.readers):
                 begun = time.time()
                 if readers:
-                    found, wrong = read(url, readers, options.seconds)
+                    begun, found, wrong = read(url, readers, options.seconds)
                     errors += wrong
                     for kind, values in found.items():
                         seen[kind] += values
