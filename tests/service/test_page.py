@@ -302,7 +302,7 @@ def test_a_token_is_asked_for_kept_for_the_tab_and_forgotten(tokens: Roles, open
         page.fill("#token", wrong)
         page.keyboard.press("Enter")
         expect(page.locator("#token-fault")).to_contain_text("token")
-        page.wait_for_function("sessionStorage.length === 0")
+        until(lambda: page.evaluate("sessionStorage.length") == 0, what="the refusal")
     page.fill("#token", f" {given['read']} ")
     page.keyboard.press("Enter")
     expect(page.locator("#who")).to_have_text("reader, read")

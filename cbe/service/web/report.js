@@ -10,7 +10,7 @@ const PARTS = {
   paper: ["paper-title", "Paper’s figures"], trials: ["trials-title", "Trials"],
   spent: ["spent-title", "Time and cost"], provenance: ["provenance-title", "Provenance"],
 };
-const LEAST_MS = 10000;
+const LEAST_MS = 5000;
 const REST = 4; // times as long as the service took to make it
 
 export function report(name, openTrial) {
