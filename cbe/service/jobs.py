@@ -1,4 +1,6 @@
-"""Ray Jobs: one job a study, whose submission id is the study's name.
+"""Ray Jobs: one job each time that a study is started, known by its metadata.
+
+Its submission id is new each time: whoever watches an ended job of Ray takes the next of the same id for it.
 
 The cluster's own token is Ray's matter: it is found where Ray looks for it (RAY_AUTH_TOKEN,
 RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token) and is sent to the cluster alone.
@@ -42,6 +44,7 @@ class RayAway(RunError):
 class Job:
     """A study's driver as Ray knows it."""
 
+    id: str
     study: str
     status: str  # pending, running, succeeded, stopped, failed
     message: str
@@ -95,37 +98,34 @@ class Jobs:
             entry = f"cd {shlex.quote(str(folder))} && {entry}"
         entry = f'here="$PWD"; {entry}' if files is not None else entry
         with self._told():
-            last = self._any(study)
-            if last is not None and last.active and self._is_ours(last):
+            known = self._of(study)
+            if known and known[-1].active:
                 return  # an answer was lost on its way, but the driver was started
-            if last is not None and (last.active or OURS not in last.about):
-                whose = f"a study of {last.about.get(STORE, '?')}" if OURS in last.about else "no study"
-                raise InputError(
-                    f"{study}: the cluster has a job of that name, which is {whose}; choose another name"
-                )
-            if last is not None:
-                self._client.delete_job(study)
             told = {OURS: study, **({STORE: self._store} if self._store else {}), **about}
             self._client.submit_job(
-                entrypoint=entry, submission_id=study, metadata=told, runtime_env=environment
+                entrypoint=entry, submission_id=_unused(study), metadata=told, runtime_env=environment
             )
+            for job in known:
+                self._client.delete_job(job.id)
 
     def find(self, study: str) -> Job | None:
         """A study's driver; None where Ray knows of none."""
         with self._told():
-            return self._find(study)
+            return next(reversed(self._of(study)), None)
 
-    def _find(self, study: str) -> Job | None:
-        found = self._any(study)
-        return found if found and self._is_ours(found) else None
+    def _of(self, study: str) -> list[Job]:
+        """All that Ray knows of a study, the latest last."""
+        return [job for job in self._known() if job.study == study and self._is_ours(job)]
 
-    def _any(self, study: str) -> Job | None:
-        try:
-            return _job(self._client.get_job_info(study))
-        except RuntimeError as error:
-            if "404" in str(error).partition("\n")[0]:
-                return None
-            raise
+    def _known(self) -> list[Job]:
+        found = [_job(each) for each in self._client.list_jobs()]
+        return sorted(found, key=lambda job: (job.started is not None, job.started, job.id))
+
+    def _id(self, study: str) -> str:
+        found = self._of(study)
+        if not found:
+            raise RuntimeError(f"no job of {study}")
+        return found[-1].id
 
     def _is_ours(self, job: Job) -> bool:
         return OURS in job.about and self._store in (None, job.about.get(STORE))
@@ -133,7 +133,7 @@ class Jobs:
     def all(self) -> dict[str, Job]:
         """The drivers that Ray knows of, by study."""
         with self._told():
-            found = [_job(each) for each in self._client.list_jobs()]
+            found = self._known()
         self._active = sum(each.active and OURS in each.about for each in found)
         return {each.study: each for each in found if self._is_ours(each)}
 
@@ -146,23 +146,23 @@ class Jobs:
     def stop(self, study: str) -> None:
         """Ends a driver: a signal to stop in order, and after some seconds the end."""
         with self._told():
-            self._client.stop_job(study)
+            self._client.stop_job(self._id(study))
 
     def delete(self, study: str) -> None:
         """Forgets a driver that has ended."""
         with self._told():
-            if self._find(study) is not None:
-                self._client.delete_job(study)
+            for job in self._of(study):
+                self._client.delete_job(job.id)
 
     def logs(self, study: str) -> str:
         """What a driver has printed so far."""
         with self._told():
-            return str(self._client.get_job_logs(study))
+            return str(self._client.get_job_logs(self._id(study)))
 
     async def follow(self, study: str) -> AsyncIterator[str]:
         """What a driver has printed and prints, until it ends."""
         with self._told():
-            async for part in self._client.tail_job_logs(study):
+            async for part in self._client.tail_job_logs(self._id(study)):
                 yield part
 
     def resources(self) -> dict[str, Any]:
@@ -214,6 +214,7 @@ _KINDS = ("CPU", "GPU", "memory", "object_store_memory")
 def _job(details: JobDetails) -> Job:
     about = dict(details.metadata or {})
     return Job(
+        id=details.submission_id or "",
         study=about.get(OURS, details.submission_id or ""),
         status=str(details.status.value).lower(),
         message=details.message or "",
@@ -222,6 +223,10 @@ def _job(details: JobDetails) -> Job:
         ended=_time(details.end_time),
         about=about,
     )
+
+
+def _unused(study: str) -> str:
+    return f"{study}@{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
 
 
 def _node(plain: Mapping[str, Any]) -> dict[str, Any]:

@@ -283,7 +283,7 @@ class Keeper:
         log.info("%s: starts (%s)", name, shlex.join(command[3:]))
         try:
             self._jobs.submit(name, command, {"cbe_owner": submission.owner}, folder=self._folder)
-        except InputError as error:  # as when the cluster has a job of that name that is not ours
+        except InputError as error:  # as when the cluster wants its token
             submission = replace(submission, wanted="rest", failed=str(error), untold="failed")
             submissions.write(folder, submission)
             return submission
