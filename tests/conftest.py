@@ -6,7 +6,9 @@ import os
 import resource
 import signal
 import socket
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +37,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 TOGETHER = {
     "study": ("tests/study/", "tests/test_cli_studies.py::test_a_study_runs_to_its_answer"),
     "service": ("tests/service/",),
+    "cluster": ("tests/cluster/",),
 }
 
 
@@ -91,6 +94,24 @@ def s3_port() -> Iterator[int]:
     server.stop()
 
 
+@pytest.fixture(scope="module")
+def gs() -> Iterator[str]:
+    """An address, with a place for the prefix, in a bucket of an emulator of GCS.
+
+    That is a process of its own: pyarrow holds the GIL while it waits for the first bytes of a file.
+    """
+    port = free_port()
+    options = ["--host=127.0.0.1", f"--port={port}", "--in-memory", "--default-bucket=cbe"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "gcp_storage_emulator", "start", *options], stderr=subprocess.DEVNULL
+    ) as emulator:
+        try:
+            wait_for_port(port)
+            yield f"gs://anonymous@cbe{{}}?endpoint_override=127.0.0.1:{port}&scheme=http"
+        finally:
+            emulator.terminate()
+
+
 @pytest.fixture
 def ambient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Credentials as the environment has them."""
@@ -126,6 +147,18 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def wait_for_port(port: int, patience_s: float = 30) -> None:
+    """Until somebody listens there."""
+    until = time.monotonic() + patience_s
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            assert time.monotonic() < until, f"nobody listens on port {port}"
+            time.sleep(0.05)
 
 
 @contextmanager

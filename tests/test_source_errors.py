@@ -68,7 +68,7 @@ def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
     refuses(
         Data(source="folder", path=str(empty)), f"{empty}: has nothing … wanted labeled/<class> … make it"
     )
-    refuses(Data(source="parquet", path="gs://a/b"), "gs:// is not supported … wanted … s3:// … copy")
+    refuses(Data(source="parquet", path="ftp://a/b"), "data.path ftp://… … wanted a local path, s3://bucket")
 
 
 def test_credentials_in_an_address_are_refused_and_not_repeated() -> None:

@@ -81,8 +81,8 @@ def test_nothing_outside_its_folder_can_be_reached_through_a_study(
 @pytest.mark.parametrize(
     ("uri", "wanted"),
     [
-        ("gs://bucket/x", "wanted a local path or s3://"),
-        ("s3:///x", "wanted a local path or s3://"),
+        ("ftp://bucket/x", "wanted a local path, s3://bucket/prefix, gs://bucket/prefix or abfs://"),
+        ("s3:///x", "wanted a local path, s3://bucket/prefix"),
         ("s3://key:very-secret@bucket/x", "put them into the environment"),
         ("s3://bucket/x?access_key=very-secret", "access_key in the query"),
     ],

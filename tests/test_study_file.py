@@ -111,6 +111,9 @@ def test_a_file_without_a_name_is_told_so(tmp_path: Path) -> None:
 def test_a_password_is_refused_and_not_repeated() -> None:
     for setting in (
         "storage=s3://key:hunter2@bucket",
+        "storage=gs://bucket/x?access_token=hunter2",
+        "storage=abfs://box@account.dfs.core.windows.net/x?sv=2024&sig=hunter2",
+        "storage=abfs://box@account.dfs.core.windows.net/x?client_secret=hunter2",
         "storage.optuna=postgresql://me:hunter2@host/db",
         "storage.optuna=mysql://host/db?password=hunter2",
     ):
@@ -119,6 +122,15 @@ def test_a_password_is_refused_and_not_repeated() -> None:
         assert "hunter2" not in fault
     kept = study(storage={"store": "s3://bucket/a:b@c", "optuna": "postgresql://me@host/db"}).storage
     assert kept.optuna == "postgresql://me@host/db"
+
+
+@pytest.mark.parametrize(
+    "store", ["/nfs/results", "s3://bucket", "gs://bucket/x", "abfs://box@account.dfs.core.windows.net/x"]
+)
+def test_a_store_is_a_folder_or_in_a_bucket(store: str) -> None:
+    kept = study(storage=store).storage
+    assert kept.store == store and not kept.shared
+    assert study(storage={"store": store, "shared": True}).storage.shared
 
 
 @pytest.mark.parametrize("name", ["", "A", ".a", "a..b", "a/b", "a b", "-a", "a" * 65, "é"])
@@ -222,8 +234,12 @@ def test_a_name_that_could_not_be_a_folder_is_refused(name: str) -> None:
         (["resources.workers=2", "search.training.batch_size=[32, 33]"], "training.batch_size 33"),
         (["resources.workers=2", "search.training.batch_size={int: [8, 32]}"], "training.batch_size 9"),
         # storage
-        (["storage=gs://bucket"], "a store is a local path or s3://bucket/prefix"),
-        (["storage=s3://"], "a store is a local path or s3://bucket/prefix"),
+        (
+            ["storage=ftp://bucket"],
+            "a store is a local path, s3://bucket/prefix, gs://bucket/prefix or abfs://",
+        ),
+        (["storage=s3://"], "a store is a local path, s3://bucket/prefix"),
+        (["storage.shared=often"], "storage.shared: 'often'"),
         (["storage.stor=x"], "storage.stor: unknown key; did you mean store?"),
     ],
 )

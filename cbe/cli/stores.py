@@ -19,7 +19,9 @@ DEFAULT = "results"
 
 Option = Annotated[
     str | None,
-    typer.Option("--store", envvar="CBE_STORE", help="Where studies are: a folder, or s3://bucket/prefix"),
+    typer.Option(
+        "--store", envvar="CBE_STORE", help="Where studies are: a folder, or s3://…, gs://…, abfs://…"
+    ),
 ]
 
 
@@ -30,7 +32,7 @@ def opened(store: str | None, otherwise: str = DEFAULT) -> Store:
     place = store or otherwise
     if "://" not in place and Path(place).is_file():
         raise InputError(
-            f"{place}: is a file; a store is a folder or s3://bucket/prefix; give another --store"
+            f"{place}: is a file; wanted a folder, or a bucket as s3://bucket/prefix; give another --store"
         )
     return Store.open(place)
 

@@ -89,7 +89,7 @@ class Results:
 
 
 def open_store(uri: str = "results", frames: Frames = "arrow") -> Results:
-    """The results of a store at a local path or s3://bucket/prefix.
+    """The results of a store at a local path or in a bucket, as s3://bucket/prefix.
 
     >>> open_store("nowhere").studies()
     []

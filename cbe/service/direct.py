@@ -146,8 +146,8 @@ class Direct:
         if self._here:
             return str(Path(given).expanduser().resolve())
         raise InputError(
-            f"{what} {given}: is another folder on the cluster's machines; give s3://bucket/prefix, or the "
-            "absolute path of a folder that all of them share"
+            f"{what} {given}: is another folder on the cluster's machines; give a bucket, as "
+            "s3://bucket/prefix, or the absolute path of a folder that all of them share"
         )
 
     def _known(self, name: str) -> Job:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from cbe.clouds import PLACES, cloud_of
 from cbe.spec.files import Faults
 from cbe.spec.train import Count, Section, Seed, Training
 
@@ -18,7 +19,9 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 MOST = 1000  # configs to confirm, runs of each, seeds, label splits
 MOST_TRIALS = 10_000_000
 
-SECRET = re.compile(r"://[^/@]+:[^@]*@|[?&](password|passwd|secret|token|[a-z_]*key)=", re.IGNORECASE)
+SECRET = re.compile(
+    r"://[^/@]+:[^@]*@|[?&][a-z_]*(password|passwd|secret|token|key|credentials|sig)=", re.IGNORECASE
+)
 
 
 class Objective(Section):
@@ -110,7 +113,8 @@ class Resources(Section):
 
 
 class Storage(Section):
-    store: Annotated[str, Field(min_length=1)] = "results"  # a local path, or s3://bucket/prefix
+    store: Annotated[str, Field(min_length=1)] = "results"  # a local path, s3://…, gs://… or abfs://…
+    shared: bool = False  # the store is a local path that all machines of the cluster see, as on NFS
     optuna: str | None = None  # an Optuna storage URL; null: a journal file in the study's folder
 
     @field_validator("store", "optuna")
@@ -122,7 +126,7 @@ class Storage(Section):
 
     @field_validator("store")
     @classmethod
-    def _local_or_s3(cls, store: str) -> str:
-        if "://" in store and not re.match(r"s3://[^/]", store):
-            raise ValueError("a store is a local path or s3://bucket/prefix")
+    def _local_or_in_a_bucket(cls, store: str) -> str:
+        if "://" in store and cloud_of(store) is None:
+            raise ValueError(f"a store is {PLACES}")
         return store

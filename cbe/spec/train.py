@@ -41,7 +41,7 @@ class Data(Section):
     """Images and which of their labels may be seen."""
 
     source: str = "digits"
-    path: str | None = None  # parquet: a file or folder, local or s3://; folder: the folder
+    path: str | None = None  # parquet: a file or folder, local or in a bucket; folder: the folder
     root: str = "data"  # downloads and caches
     labels: Count | Literal["all"] = 40
     label_indices: tuple[Annotated[int, Field(ge=0)], ...] | None = None  # explicit instead of drawn

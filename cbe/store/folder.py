@@ -3,7 +3,7 @@
     STORE/<study>/study.yaml  status.json  optuna.journal  checkpoints/…
                   trials/*.parquet  metrics/*.parquet  confusions/*.parquet  events/*.parquet
 
-STORE is a local path or s3://bucket/prefix. A reader sees whole files only.
+STORE is a local path or an address in a bucket, as s3://bucket/prefix. A reader sees whole files only.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Store:
 
     @classmethod
     def open(cls, uri: str) -> Store:
-        """A store at a local path or s3://bucket/prefix; nothing is made there."""
+        """A store at a local path or in a bucket, as s3://bucket/prefix; nothing is made there."""
         return cls(Location.open(str(uri)))
 
     @property
@@ -104,7 +104,7 @@ class StudyFolder:
         return None if content is None else _config(content, self.path(STUDY_FILE))
 
     def path(self, relative: str) -> str:
-        """The address of something in the folder: a local path, or s3://…"""
+        """The address of something in the folder: a local path, or s3://…, gs://…, abfs://…"""
         return self.location.at(relative).uri
 
     def read(self, relative: str) -> bytes | None:
@@ -151,7 +151,7 @@ class StudyFolder:
         """What changes whenever the study's file, its trials or its driver's words do."""
         if self.location.local:
             return tuple(_modified(self.path(name)) for name in (*_WATCHED, "trials"))
-        found = {entry.name: entry for entry in self.location.entries()}
+        found = {entry.name: entry for entry in self.location.entries(folders=False)}
         return (*(found.get(name) for name in _WATCHED), *self.list("trials"))
 
     def compact(self, table: str, grace_s: float = merging.GRACE_S) -> int:
@@ -163,8 +163,8 @@ class StudyFolder:
 
     def sweep(self, older_s: float = _DAY_S) -> None:
         """Deletes what killed writers have left behind; a file in the making is younger than a day."""
-        if not self.location.local:
-            return  # S3 shows no file in the making
+        if not self.location.writes_aside:
+            return
         for entry in self.location.entries(hidden=True, recursive=True):
             above, _, name = entry.name.rpartition("/")
             ours = _ASIDE.fullmatch(name) and not re.search(r"(^|/)\.", above) and not entry.is_folder

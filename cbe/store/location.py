@@ -1,23 +1,19 @@
-"""A place that holds files: a local folder, or a bucket and prefix on S3.
-
-On S3 the credentials and the endpoint are those of the environment; as in a data path, the query may say the
-endpoint: `s3://bucket/folder?endpoint_override=127.0.0.1:9000&scheme=http&region=us-east-1`.
-"""
+"""A place that holds files: a local folder, or a bucket and prefix as `cbe.clouds` has them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import quote
 
 import pyarrow as pa
 from pyarrow import fs
 
-from cbe.errors import InputError, RunError, StoreError
-from cbe.files import replace_file
-
-_QUERY = ("endpoint_override", "scheme", "region")
-_S3_HINT = "check the bucket, its region, AWS_* in the environment and AWS_ENDPOINT_URL or endpoint_override"
+from cbe.clouds import Cloud, cloud_of, open_address, reason
+from cbe.errors import RunError, StoreError
+from cbe.files import name_aside, replace_file
 
 
 @dataclass(frozen=True)
@@ -27,6 +23,10 @@ class Entry:
     modified_s: float  # since 1970
     is_folder: bool
 
+    @property
+    def hidden(self) -> bool:
+        return self.name.rpartition("/")[2].startswith(".")
+
 
 @dataclass(frozen=True)
 class Location:
@@ -34,6 +34,7 @@ class Location:
 
     filesystem: fs.FileSystem
     root: str
+    bucket: str = ""  # its address; the root begins with its name
     query: str = ""
 
     @classmethod
@@ -41,38 +42,28 @@ class Location:
         """Reads an address; nothing is made there."""
         if "://" not in uri:
             return cls(fs.LocalFileSystem(), str(Path(uri).expanduser().resolve()))
-        parts = urlsplit(uri)
-        if parts.scheme != "s3" or not parts.netloc:
-            raise InputError(f"store {parts.scheme}://…: wanted a local path or s3://bucket/prefix")
-        if "@" in parts.netloc:
-            raise InputError(
-                "store: credentials in the address; wanted s3://bucket/prefix; put them into the environment "
-                "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or AWS_PROFILE)"
-            )
-        others = sorted({key for key, _ in parse_qsl(parts.query, keep_blank_values=True)} - set(_QUERY))
-        if others:
-            raise InputError(
-                f"store s3://{parts.netloc}: {', '.join(others)} in the query; wanted none but "
-                f"{', '.join(_QUERY)}; remove the rest"
-            )
-        # With a delayed open a small file is one request instead of three.
-        query = "&".join(filter(None, [parts.query, "allow_delayed_open=true"]))
-        try:
-            address = f"s3://{parts.netloc}/{quote(parts.path.strip('/'), safe='/%')}"
-            filesystem, path = fs.FileSystem.from_uri(f"{address}?{query}")
-        except (pa.ArrowException, OSError) as error:
-            raise InputError(f"store {uri}: cannot be opened ({error}); {_S3_HINT}") from error
-        return cls(filesystem, path.rstrip("/"), parts.query)
+        address = open_address(uri, "store")
+        return cls(address.filesystem, address.path, address.bucket, address.query)
+
+    @property
+    def cloud(self) -> Cloud | None:
+        return cloud_of(self.bucket)
 
     @property
     def local(self) -> bool:
-        return isinstance(self.filesystem, fs.LocalFileSystem)
+        return self.cloud is None
+
+    @property
+    def writes_aside(self) -> bool:
+        """Whether a file in the making is a hidden one beside it."""
+        return self.cloud is None or not self.cloud.writes_whole
 
     @property
     def uri(self) -> str:
         if self.local:
             return self.root
-        return f"s3://{quote(self.root)}" + (f"?{self.query}" if self.query else "")
+        _, slash, prefix = self.root.partition("/")
+        return f"{self.bucket}{slash}{quote(prefix)}" + (f"?{self.query}" if self.query else "")
 
     def at(self, relative: str) -> Location:
         """The place below; refuses what would lead out of this one."""
@@ -84,7 +75,7 @@ class Location:
     def read(self) -> bytes | None:
         """The file that is here, if there is one."""
         try:
-            with self.filesystem.open_input_file(self.root) as file:
+            with self._opened() as file:
                 content: bytes = file.read()
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -92,17 +83,37 @@ class Location:
             raise self.unreadable(error) from error
         return content
 
+    def _opened(self) -> pa.NativeFile:
+        if self.cloud and self.cloud.streams:
+            return self.filesystem.open_input_stream(self.root, compression=None)
+        return self.filesystem.open_input_file(self.root)  # a stream would be read in little pieces
+
     def write(self, content: bytes) -> None:
         try:
             if self.local:
                 replace_file(Path(self.root), lambda file: file.write(content))
+            elif self.writes_aside:
+                self._replace(content)
             else:
-                with self.filesystem.open_output_stream(self.root) as stream:
-                    stream.write(content)
+                self._put(self.root, content)
         except (pa.ArrowException, OSError) as error:
-            hint = "free some space, or check who may write there" if self.local else _S3_HINT
-            reason = getattr(error, "strerror", None) or error
-            raise RunError(f"{self.uri}: could not be written ({reason}); {hint}") from error
+            hint = self.cloud.hint if self.cloud else "free some space, or check who may write there"
+            raise RunError(f"{self.uri}: could not be written ({reason(error)}); {hint}") from error
+
+    def _put(self, path: str, content: bytes) -> None:
+        with self.filesystem.open_output_stream(path, compression=None) as stream:
+            stream.write(content)
+
+    def _replace(self, content: bytes) -> None:
+        """By a copy within the cloud, which takes the place of what is there in one step."""
+        above, _, name = self.root.rpartition("/")
+        aside = f"{above}/{name_aside(name)}"
+        try:
+            self._put(aside, content)
+            self.filesystem.copy_file(aside, self.root)
+        finally:
+            with suppress(pa.ArrowException, OSError):  # what stays is swept later
+                self.filesystem.delete_file(aside)
 
     def delete(self) -> None:
         """Removes a file, or a folder with all it holds; what is not there is gone already."""
@@ -115,18 +126,24 @@ class Location:
         except FileNotFoundError:
             return
         except (pa.ArrowException, OSError) as error:
-            raise RunError(f"{self.uri}: could not be deleted ({error}); delete it by hand") from error
+            raise RunError(
+                f"{self.uri}: could not be deleted ({reason(error)}); delete it by hand"
+            ) from error
 
-    def entries(self, *, hidden: bool = False, recursive: bool = False) -> list[Entry]:
-        """What is below, by name; nothing where there is no such folder."""
-        selector = fs.FileSelector(self.root, allow_not_found=True, recursive=recursive)
+    def entries(self, *, hidden: bool = False, recursive: bool = False, folders: bool = True) -> list[Entry]:
+        """What is below, by name; nothing where there is no such folder.
+
+        Where a cloud's listing names no folders, all that they hold is listed: leave them out if you can.
+        """
+        deep = folders and self.cloud is not None and not self.cloud.lists_folders
+        selector = fs.FileSelector(self.root, allow_not_found=True, recursive=recursive or deep)
         try:
             found = self.filesystem.get_file_info(selector)
         except FileNotFoundError:  # the folder came into being between two looks at it
             return []
         except (pa.ArrowException, OSError) as error:
             raise self.unreadable(error) from error
-        entries = (
+        entries = [
             Entry(
                 info.path.removeprefix(self.root).strip("/"),
                 info.size or 0,
@@ -135,9 +152,11 @@ class Location:
             )
             for info in found
             if info.type in (fs.FileType.File, fs.FileType.Directory)  # others vanished during the scan
-            and info.base_name.startswith(".") == hidden
-        )
-        return sorted(entries, key=lambda entry: entry.name)
+        ]
+        if deep and not recursive:
+            entries = _direct(entries)
+        wanted = (entry for entry in entries if entry.hidden == hidden and (folders or not entry.is_folder))
+        return sorted(wanted, key=lambda entry: entry.name)
 
     def missing(self, names: list[str]) -> list[str]:
         """Those of the files below that are not there."""
@@ -148,6 +167,14 @@ class Location:
         return [name for name, info in zip(names, infos, strict=True) if info.type == fs.FileType.NotFound]
 
     def unreadable(self, error: Exception) -> StoreError:
-        return StoreError(
-            f"{self.uri}: cannot be read ({error}); {'check the path' if self.local else _S3_HINT}"
-        )
+        hint = self.cloud.hint if self.cloud else "check the path"
+        return StoreError(f"{self.uri}: cannot be read ({reason(error)}); {hint}")
+
+
+def _direct(entries: Iterable[Entry]) -> list[Entry]:
+    """Of all that is below, what is directly there: files, and folders that are named by what they hold."""
+    found: dict[str, Entry] = {}
+    for entry in entries:
+        name, below, _ = entry.name.partition("/")
+        found[name] = Entry(name, 0, 0.0, is_folder=True) if below else entry
+    return list(found.values())

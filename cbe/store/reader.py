@@ -26,7 +26,7 @@ MERGED = ".merged.parquet"
 
 _FORMAT = ds.ParquetFileFormat()
 _TRIES = 10
-_AT_ONCE = 16  # footers; on S3 each is a round trip
+_AT_ONCE = 16  # footers; in a bucket each is a round trip
 
 
 class Gone(Exception):

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from pyarrow import fs
 
 from cbe.spec import Data
 
@@ -92,6 +93,14 @@ def make_parquet_s3(tmp: Path, request: pytest.FixtureRequest) -> Made:
     client.close()
     update = {"path": "s3://cbe-bucket/deep/set" + query}
     return Made(made.config.model_copy(update=update), made.images, made.labels)
+
+
+def make_parquet_gs(tmp: Path, request: pytest.FixtureRequest) -> Made:
+    made = make_parquet(tmp, request)
+    path: str = request.getfixturevalue("gs").format(f"/{tmp.name}/deep/set")
+    filesystem, root = fs.FileSystem.from_uri(path)
+    fs.copy_files(str(tmp / "set"), root, destination_filesystem=filesystem)
+    return Made(made.config.model_copy(update={"path": path}), made.images, made.labels)
 
 
 def make_parquet_unlabeled(tmp: Path, request: pytest.FixtureRequest) -> Made:
@@ -192,6 +201,7 @@ MAKERS: dict[str, Callable[[Path, pytest.FixtureRequest], Made]] = {
     "digits": make_digits,
     "parquet": make_parquet,
     "parquet on s3": make_parquet_s3,
+    "parquet on gs": make_parquet_gs,
     "parquet with unlabeled": make_parquet_unlabeled,
     "folder": make_folder,
     "fashion_mnist": make_fashion_mnist,

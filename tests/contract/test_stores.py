@@ -1,4 +1,4 @@
-"""Every place a store can be at keeps one contract: a local folder, and a bucket behind a real S3 API."""
+"""Every place a store can be at keeps one contract: a local folder, a bucket on S3 and one on GCS."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from cbe.errors import RunError
 from cbe.store.folder import Store, StudyFolder
 from cbe.store.recorder import Recorder
 from cbe.store.schema import TABLES
+from cbe.store.sql import select
 
 BUCKET = "cbe-stores"
 
@@ -26,10 +27,13 @@ def make_bucket(port: int) -> str:
     return f"?endpoint_override=127.0.0.1:{port}&scheme=http&region=us-east-1"
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", "s3", "gs"])
 def uri(request: pytest.FixtureRequest, tmp_path: Path, ambient: None) -> str:
     if request.param == "local":
         return str(tmp_path / "results")
+    if request.param == "gs":
+        address: str = request.getfixturevalue("gs")
+        return address.format(f"/{tmp_path.name}/results")
     return f"s3://{BUCKET}/{tmp_path.name}/results" + make_bucket(request.getfixturevalue("s3_port"))
 
 
@@ -78,6 +82,19 @@ def test_files_are_written_replaced_listed_and_deleted(folder: StudyFolder) -> N
     assert folder.read("checkpoints/t1/00000200.pt") is None and folder.read("status.json") == b"new"
 
 
+def test_a_study_is_removed_with_all_that_it_holds(uri: str) -> None:
+    store = Store.open(uri)
+    for name in ("first", "other"):
+        store.study(name).write("study.yaml", b"")
+        store.study(name).write("checkpoints/t1/00000100.pt", b"weights")
+        store.study(name).append("trials", [{"trial": "a"}])
+    store.study("first").remove()
+    assert store.names() == ["other"] and store.study("first").list("checkpoints") == []
+    assert store.study("first").table("trials").num_rows == 0 and column(
+        store.study("other"), "trials", "trial"
+    )
+
+
 def test_an_address_in_a_folder_leads_there_again(folder: StudyFolder) -> None:
     folder.write("study.yaml", b"name: first")
     assert folder.path("study.yaml").partition("?")[0].endswith("results/first/study.yaml")
@@ -118,6 +135,15 @@ def test_a_condition_sees_the_latest_revision_only(folder: StudyFolder) -> None:
         "running",
     ]
     assert column(folder, "trials", "trial", where=running & (pc.field("trial") > "b")) == ["c"]
+
+
+def test_sql_is_answered_over_all_studies(uri: str) -> None:
+    store = Store.open(uri)
+    for name in ("a", "b"):
+        store.study(name).write("study.yaml", b"")
+        store.study(name).append("trials", [{"trial": "t0", "seed": 1}, {"trial": "t1", "seed": 2}])
+    found = select(store, "select study, sum(seed) as seeds from trials group by 1 order by 1")
+    assert found.to_pylist() == [{"study": "a", "seeds": 3}, {"study": "b", "seeds": 3}]
 
 
 def test_merging_changes_no_row_and_replaced_files_go_only_later(folder: StudyFolder) -> None:

@@ -36,7 +36,7 @@ def study(**sections: Any) -> StudyConfig:
     return StudyConfig.model_validate(plain)
 
 
-def run(config: StudyConfig, where: Path, **options: Any) -> tuple[Progress, StudyFolder]:
+def run(config: StudyConfig, where: Path | str, **options: Any) -> tuple[Progress, StudyFolder]:
     from cbe.study.engine import run as run_study
 
     store = Store.open(str(where))

@@ -249,3 +249,13 @@ def test_a_lost_journal_is_made_again_from_the_store(tmp_path: Path) -> None:
     }.items()
     points: list[Any] = [tuple(trial.params.items()) for trial in after.values()]
     assert len(set(points)) == len(points) == 5  # suggestions differ from those already made
+
+
+def test_a_study_lives_on_gcs(tmp_path: Path, gs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where the sampler's history is, if the store is no folder
+    _, folder = run(study(budget={"trials": 3}, training={"steps": 20}), gs.format("/results"))
+    found = rows(folder)
+    assert len(found) == 3 and {row["state"] for row in found.values()} <= {"completed", "stopped"}
+    for name, row in found.items():
+        assert folder.read(row["checkpoint"]) and curve(folder, name)[-1][0] == row["step"]
+    assert folder.location.entries(hidden=True) == []

@@ -1,9 +1,7 @@
 """Parquet files in the layout of Hugging Face: encoded images in one column, integer labels in another.
 
 A path names one file, all of it training images, or a folder with `train*.parquet` and, if there are such
-images, `test*.parquet` and `unlabeled*.parquet`. It is local or on S3; there the credentials are those of the
-environment, and the query may say the endpoint:
-`s3://bucket/folder?endpoint_override=127.0.0.1:9000&scheme=http&region=us-east-1`.
+images, `test*.parquet` and `unlabeled*.parquet`. It is local or in a bucket, as `cbe.clouds` has them.
 """
 
 from __future__ import annotations
@@ -12,18 +10,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from cbe.clouds import cloud_of, open_address, reason
 from cbe.data.cache import Stamp
 from cbe.data.images import UNKNOWN, Images, ImageSet, Labels, Pool, mirrors
 from cbe.data.sources.columns import Columns, find_columns
 from cbe.data.sources.decode import AT_ONCE, Decoder, Item, same_channels
-from cbe.errors import DataError
+from cbe.errors import DataError, InputError
 from cbe.spec import Data
 
 SETS = ("train", "unlabeled", "test")
@@ -75,13 +73,13 @@ def _find(config: Data) -> tuple[fs.FileSystem, dict[str, list[Any]]]:
     try:
         info = filesystem.get_file_info(path)
         if info.type == fs.FileType.NotFound:
-            raise DataError(f"data.path: {given} does not exist; {LAYOUT}; check the path{_s3_hint(given)}")
+            raise DataError(f"data.path: {given} does not exist; {LAYOUT}; {_check(given)}")
         if info.type == fs.FileType.File:
             return filesystem, {"train": [info]}
         entries = filesystem.get_file_info(fs.FileSelector(path))
-    except OSError as error:
+    except (pa.ArrowException, OSError) as error:
         raise DataError(
-            f"data.path: {given} cannot be read ({error}); {LAYOUT}; check the path{_s3_hint(given)}"
+            f"data.path: {given} cannot be read ({reason(error)}); {LAYOUT}; {_check(given)}"
         ) from error
     found = sorted((entry for entry in entries if entry.is_file), key=lambda entry: entry.base_name)
     sets = {
@@ -101,29 +99,16 @@ def _find(config: Data) -> tuple[fs.FileSystem, dict[str, list[Any]]]:
 def _filesystem(given: str) -> tuple[fs.FileSystem, str]:
     if "://" not in given:
         return fs.LocalFileSystem(), str(Path(given).expanduser().resolve())
-    uri = urlsplit(given)
-    if uri.scheme != "s3":
-        raise DataError(
-            f"data.path: {uri.scheme}:// is not supported; wanted a local path or s3://; copy the files"
-        )
-    if "@" in uri.netloc:  # a config is stored and shown, so it must not hold them
-        raise DataError(
-            "data.path: credentials in the address; wanted s3://bucket/key; put them into the environment "
-            "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or AWS_PROFILE)"
-        )
     try:
-        filesystem, path = fs.FileSystem.from_uri(given)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(
-            f"data.path: {given} cannot be opened ({error}); check the path{_s3_hint(given)}"
-        ) from error
-    return filesystem, path
+        address = open_address(given, "data.path")
+    except InputError as error:
+        raise DataError(str(error)) from error
+    return address.filesystem, address.path
 
 
-def _s3_hint(given: str) -> str:
-    if not given.startswith("s3://"):
-        return ""
-    return ", the bucket, its region, AWS_* in the environment and AWS_ENDPOINT_URL or endpoint_override"
+def _check(given: str) -> str:
+    cloud = cloud_of(given)
+    return cloud.hint if cloud else "check the path"
 
 
 def _part(filesystem: fs.FileSystem, info: Any, *, labeled: bool) -> _Part:
