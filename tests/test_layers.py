@@ -27,7 +27,7 @@ ALLOWED = {
     "store": {"errors", "files", "clouds", "spec"},
     "report": {"errors", "files", "words", "spec", "store"},
     "models": {"errors", "files", "spec", "data", "nn", "ssl", "training", "store", "report"},
-    "study": {"errors", "files", "environment", "spec", "data", "nn", "ssl", "training", "store"},
+    "study": {"errors", "files", "environment", "spec", "cluster", "data", "nn", "ssl", "training", "store"},
     "service": {
         *("errors", "files", "words", "environment", "spec"),
         *("store", "study", "report", "models"),

@@ -11,6 +11,7 @@ from cbe import __version__
 from cbe.cli import (
     best,
     check,
+    cluster,
     cost,
     diff,
     export,
@@ -56,6 +57,7 @@ app.command("export-model")(models.export)
 app.command("predict")(models.predict)
 app.command("serve")(serve.command)
 app.add_typer(token.app, name="token")
+app.add_typer(cluster.app, name="cluster")
 
 
 def _version(wanted: bool) -> None:

@@ -1,0 +1,1 @@
+"""Clusters as files: checked, priced, brought up and down."""

@@ -1,0 +1,217 @@
+"""Studies on a cluster that grows: Ray's own autoscaler, machines that come, go, and are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbe.errors import InputError
+from cbe.report.machines import machines
+from cbe.report.page.evidence import gather
+from cbe.report.page.panels import panels
+from cbe.spec import StudyConfig
+from cbe.store.folder import StudyFolder
+from cbe.study.progress import Progress
+from tests.cluster.bodies import counted
+from tests.cluster.conftest import IDLE_S, Growing, until
+from tests.study.conftest import curve, rows, run, study
+from tests.study.test_faults import unbroken
+
+EVERY = 20
+Watch = Callable[[Progress], AbstractContextManager[None]]
+
+
+def on_cards(**sections: Any) -> StudyConfig:
+    """A study whose trials want a card each, of a few seconds."""
+    given: dict[str, Any] = {
+        "resources": {"gpus": 1},
+        "storage": {"shared": True},
+        "training": {"steps": 200, "eval_every": EVERY, "lr": 0.03},
+        "scheduler": "none",
+    }
+    for name, section in sections.items():
+        given[name] = {**given.get(name, {}), **section}
+    return study(**given)
+
+
+def events(folder: StudyFolder, kind: str) -> list[dict[str, Any]]:
+    found = folder.table("events").sort_by("time").to_pylist()
+    return [{**row, **json.loads(row["details"])} for row in found if row["kind"] == kind]
+
+
+@contextmanager
+def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Runs something in a thread until the block ends, and raises what it raised."""
+    over, raised = threading.Event(), []
+
+    def all_of_it() -> None:
+        try:
+            work(over)
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=all_of_it)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    if raised:
+        raise raised[0]
+
+
+def repeated(log: Path) -> list[int]:
+    """Of each process that took over from another: the steps that it trained again."""
+    reached: dict[str, int] = {}
+    found = []
+    for line in map(json.loads, log.read_text().splitlines()):
+        if "begins" in line:
+            if line["trial"] in reached:
+                found.append(reached[line["trial"]] - line["begins"])
+        else:
+            reached[line["trial"]] = line["step"]
+    return found
+
+
+def test_machines_come_for_trials_and_go_when_none_is_left(cards: Growing, tmp_path: Path) -> None:
+    most: list[int] = []
+
+    def watch(progress: Progress) -> AbstractContextManager[None]:
+        def look(over: threading.Event) -> None:
+            while not over.wait(0.2):
+                most.append(len(cards.nodes()))
+
+        return beside(look)
+
+    assert not cards.nodes()
+    config = on_cards(budget={"trials": 4}, training={"steps": 400}, resources={"concurrent": 3})
+    progress, folder = run(config, tmp_path, address=cards.address, watch=watch)
+    assert progress.stage == "finished"
+    assert Counter(row["state"] for row in rows(folder).values()) == {"completed": 4}
+    until(lambda: not cards.nodes(), what="an empty cluster")
+
+    seen = machines(folder)
+    assert seen is not None
+    assert seen.rows[0]["nodes"] == 0
+    assert seen.most == max(most) == 3
+    for row in seen.rows:  # never more than trials could use
+        assert row["nodes"] + row["starting"] <= 3
+    last = seen.rows[-2]  # of four trials on three machines the fourth is left alone
+    assert (last["running"], last["pending"], last["nodes"]) == (1, 0, 1)
+    assert len(seen.came_s) == 3
+    assert len(seen.kept_s) == 2
+    assert min(seen.kept_s) > 0.8 * IDLE_S
+    assert seen.lost == 0
+    print(seen.told())
+    drawn = {panel.id: panel for panel in panels(gather(folder))}
+    assert "3 machines at most" in drawn["machines"].note
+    assert drawn["machines"].figure is not None
+    assert {each["group"] for each in events(folder, "node came")} == {
+        "small"
+    }  # whose cards are large enough
+
+
+def test_ten_lost_machines_cost_no_retry_and_one_interval_each(cards: Growing, tmp_path: Path) -> None:
+    dice, killed = random.Random(7), []
+    log = tmp_path / "log"
+
+    def watch(progress: Progress) -> AbstractContextManager[None]:
+        def kill(over: threading.Event) -> None:
+            seen = 0
+            while len(killed) < 10 and not over.wait(0.2):
+                reports = log.read_text().count('"step"') if log.exists() else 0
+                live = cards.nodes()
+                if reports - seen < 3 or not live or not progress.ledger.busy:
+                    continue  # something has been trained since the last one
+                name, raylet = dice.choice(sorted(live.items()))
+                for pid in [raylet, *children(raylet)]:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                killed.append(name)
+                seen = reports
+
+        return beside(kill)
+
+    config = on_cards(
+        training={"steps": 600},
+        budget={"trials": 4},
+        resources={"concurrent": 2},
+    )
+    progress, folder = run(config, tmp_path, address=cards.address, watch=watch, body=counted)
+    assert len(killed) == 10
+    assert progress.stage == "finished"
+    found = rows(folder)
+    assert {row["state"] for row in found.values()} == {"completed"}
+    assert all(row["retries"] == 0 for row in found.values())
+    steps = [(row["trial"], row["step"]) for row in folder.table("metrics").to_pylist()]
+    assert sorted(steps) == sorted({(name, step) for name in found for step in range(EVERY, 601, EVERY)})
+    again = repeated(log)
+    assert again
+    assert max(again) <= EVERY
+    assert events(folder, "preempted")
+
+
+def children(pid: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError, IndexError):
+            if entry.name.isdigit():
+                state = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(state[1]) == pid:
+                    found += [int(entry.name), *children(int(entry.name))]
+    return found
+
+
+def test_a_trial_leaves_a_machine_that_is_drained_and_goes_on_elsewhere(
+    cards: Growing, tmp_path: Path
+) -> None:
+    drained = []
+
+    def watch(progress: Progress) -> AbstractContextManager[None]:
+        def drain(over: threading.Event) -> None:
+            until(lambda: over.is_set() or (progress.ledger.rows.get("t0000") or {}).get("step"))
+            (node,) = cards.nodes()
+            drained.append(node)
+            ray = str(Path(sys.executable).with_name("ray"))
+            command = [ray, "drain-node", f"--address={cards.address}", f"--node-id={node}"]
+            command += ["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=taken back"]
+            command += ["--deadline-remaining-seconds=60"]
+            subprocess.run(command, check=True, env={**os.environ, "RAY_AUTH_MODE": "token"})
+
+        return beside(drain)
+
+    config = on_cards(
+        training={"steps": 400, "eval_every": 100},
+        budget={"trials": 1},
+        resources={"concurrent": 1},
+    )
+    progress, folder = run(config, tmp_path, address=cards.address, watch=watch, body=counted)
+    assert progress.stage == "finished"
+    assert drained
+    (paused,) = events(folder, "paused")
+    assert paused["step"] % 100  # between two evaluations
+    assert repeated(tmp_path / "log") == [0]
+    assert rows(folder)["t0000"]["retries"] == 0
+    trained = config.paper_config(*config.pairs[0])
+    figures = ("loss", "validation_error", "sampling_rate")
+    assert curve(folder, "t0000", *figures) == unbroken(trained, *figures)
+
+
+def test_a_folder_of_one_machine_is_refused_as_a_store(cards: Growing, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a folder of one machine") as refused:
+        run(on_cards(storage={"shared": False}), tmp_path, address=cards.address)
+    assert "storage.shared: true" in str(refused.value)
+    assert not cards.nodes()
