@@ -7,7 +7,8 @@ CbeError
 │   └── StoreError       a store that cannot be read, now or at all
 └── RunError             the run broke; exit code 1
     ├── NonFiniteLoss    a loss became NaN or infinite; the same config will do it again
-    └── CheckpointError  a checkpoint could not be written or read; `retry` says whether trying again helps
+    ├── CheckpointError  a checkpoint could not be written or read; `retry` says whether trying again helps
+    └── Paused           a trial was told to leave its process, and has kept a checkpoint; goes on elsewhere
 """
 
 from __future__ import annotations
@@ -72,6 +73,10 @@ class NonFiniteLoss(RunError):
             f"loss is not finite at step {self.step} ({listed}); a checkpoint from before is kept; "
             "try a smaller training.lr, or a smaller weight of the term that grew, in another --out"
         )
+
+
+class Paused(RunError):
+    retry = True
 
 
 class CheckpointError(RunError):

@@ -62,6 +62,10 @@ def resume(
     name: Name,
     file: Annotated[Path | None, typer.Option(help="The study's file, edited")] = None,
     settings: Settings = None,
+    budget: Annotated[
+        list[str] | None,
+        typer.Option(help="A new limit, as usd=20 or gpu_hours=8; short for --set budget.usd=20"),
+    ] = None,
     store: stores.Option = None,
     address: Annotated[
         str | None,
@@ -74,13 +78,14 @@ def resume(
     """Go on with a study where it was stopped."""
     from cbe.study.start import amend, load
 
+    changed = [*(settings or ()), *(f"budget.{limit}" for limit in budget or ())]
     elsewhere = address if address and not remote.is_service(address) else remote.address_of(address, store)
     if elsewhere and remote.is_service(elsewhere):
-        _resume_there(name, elsewhere, file, settings or (), as_json)
+        _resume_there(name, elsewhere, file, changed, as_json)
         return
     place = stores.opened(store)
     _, folder = load(place, name)
-    _go_on(amend(folder, file=file, settings=settings or ()), place, address, as_json)
+    _go_on(amend(folder, file=file, settings=changed), place, address, as_json)
 
 
 def _resume_there(name: str, address: str, file: Path | None, settings: Sequence[str], as_json: bool) -> None:
@@ -115,10 +120,13 @@ def _drive(study: StudyConfig, store: Store, address: str | None, as_json: bool)
 
     if err.is_terminal:
         say(f"{study.name}: starting Ray …", "dim")
+    from cbe.report.machines import machines
     from cbe.study.engine import run  # takes seconds
 
     halted = run(study, store, watch=live, address=address).ledger.halted
     folder = store.study(study.name)
+    if seen := machines(folder):
+        say(f"cluster: {seen.told()}")
     if halted is None:
         _answer(study, folder, as_json)
         return

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from cbe.service.standing import Standing
+    from cbe.store.folder import StudyFolder
     from cbe.study.overview import Details, Overview, Part, Row, Spent
 
 Name = Annotated[str, typer.Argument(help="The study's name")]
@@ -99,7 +100,7 @@ def show(
     elif as_json:
         print(json.dumps(look().to_plain(), indent=2))
     else:
-        _print_details(look(), again, here=not elsewhere)
+        _print_details(look(), again, here=None if elsewhere else place.study(name))
 
 
 def stop(name: Name, store: stores.Option = None, address: remote.Address = None) -> None:
@@ -176,9 +177,10 @@ def plain_table(left: Sequence[str], right: Sequence[str] = (), gap: int = 2) ->
     return table
 
 
-def _print_details(found: Details, again: remote.Again, *, here: bool) -> None:
+def _print_details(found: Details, again: remote.Again, *, here: StudyFolder | None) -> None:
     from cbe.cli.console import out
     from cbe.cli.talk import say as say_to
+    from cbe.report.machines import machines
     from cbe.service.standing import StandingDetails
 
     say = partial(say_to, console=out)
@@ -197,6 +199,8 @@ def _print_details(found: Details, again: remote.Again, *, here: bool) -> None:
     if about.spent.trial_hours:
         *more, time = _spent(about.spent)
         say(f"spent: {', '.join([f'{time} of trials', *more])}")
+    if here and (seen := machines(here)):
+        say(f"cluster: {seen.told()}")
     if about.problem:
         say(f"results could not be written: {first_line(about.problem)}", "red")
     if found.trials:

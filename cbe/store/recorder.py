@@ -18,7 +18,7 @@ from cbe.errors import CbeError, RunError
 from cbe.store.clock import catch_up, tick
 from cbe.store.folder import StudyFolder
 from cbe.store.redact import redact, redacted_json
-from cbe.store.schema import FIGURES, METRICS, TABLES, TRIALS, build, fit
+from cbe.store.schema import FIGURES, METRICS, SCALING, TABLES, TRIALS, build, fit
 
 Row = dict[str, Any]
 
@@ -37,6 +37,7 @@ class _Queue:
     confusions: list[Row] = field(default_factory=list)
     trials: dict[str, Row] = field(default_factory=dict)  # the latest of each is all that counts
     events: list[Row] = field(default_factory=list)
+    scaling: list[Row] = field(default_factory=list)
 
     def tables(self) -> dict[str, list[Row]]:
         """In the order of writing: a trial's row never precedes its metrics."""
@@ -46,6 +47,7 @@ class _Queue:
             "confusions": self.confusions,
             "trials": trials,
             "events": self.events,
+            "scaling": self.scaling,
         }
 
     def __len__(self) -> int:
@@ -57,6 +59,7 @@ class _Queue:
             self.confusions + later.confusions,
             self.trials | later.trials,
             self.events + later.events,
+            self.scaling + later.scaling,
         )
 
 
@@ -139,6 +142,13 @@ class Recorder:
         row |= {"kind": kind, "details": redacted_json(details)}
         with self._noting:
             self._queue.events.append(row)
+
+    def scaling(self, **seen: Any) -> None:
+        """Keeps what the cluster looked like."""
+        row: Row = {name: fit(SCALING, name, value) for name, value in seen.items()}
+        row |= {"study": self.folder.name, "id": uuid.uuid4().hex, "time": _now()}
+        with self._noting:
+            self._queue.scaling.append(row)
 
     def recorded_step(self, trial_id: str) -> int:
         """The last step of a trial that has a report; 0 where there is none."""

@@ -161,7 +161,18 @@ EVENTS = _table(
     *_columns("string", "trial kind details"),
 )
 
-TABLES = {table.name: table for table in (TRIALS, METRICS, CONFUSIONS, EVENTS)}
+SCALING = _table(  # a cluster's machines beside its head, and the trials that have or want one
+    "scaling",
+    ("id",),
+    "study time",
+    *_columns("string", "study id"),
+    ("time", "time"),
+    *_columns("int64", "running pending starting nodes"),
+    ("groups", "string"),  # JSON: machines by group
+    ("idle_s", "float64"),  # of places that cost and were not used, since the row before
+)
+
+TABLES = {table.name: table for table in (TRIALS, METRICS, CONFUSIONS, EVENTS, SCALING)}
 
 
 def build(table: Table, rows: Sequence[dict[str, Any]]) -> pa.Table:

@@ -15,12 +15,13 @@ from itertools import count
 from typing import Any, Literal
 
 from cbe.errors import ConfigError
-from cbe.spec import StudyConfig
+from cbe.spec import StudyConfig, TrainConfig
 from cbe.spec.identity import config_id
 from cbe.spec.search import applicable, grid, values_of
 from cbe.ssl import resolve
 from cbe.store.folder import StudyFolder
 from cbe.study.assignment import Assignment, Pair
+from cbe.study.budget import Purse
 from cbe.study.confirm import Row, confirmations, presets, winners
 from cbe.study.ledger import FINAL, Ledger
 from cbe.study.trial import newest
@@ -33,9 +34,13 @@ Next = Assignment | Literal["wait", "finished"]
 class Agenda:
     """Hands out assignments one by one, as long as the budget lasts and nobody halts the study."""
 
-    def __init__(self, study: StudyConfig, folder: StudyFolder, ledger: Ledger) -> None:
+    def __init__(
+        self, study: StudyConfig, folder: StudyFolder, ledger: Ledger, purse: Purse | None = None
+    ) -> None:
         self.stage: Literal["search", "confirm"] = "search"
+        self.over = False  # nothing will follow, though some may still run
         self._study, self._ledger, self._sampling = study, ledger, ledger.sampling
+        self._purse = purse or Purse(ledger)
         self._sampling.abandon_nameless()
         known = {**ledger.rows, **self._sampling.trials()}
         self._name, self._confirm_name = names_of("t", known), names_of("c", known)
@@ -53,8 +58,14 @@ class Agenda:
     def following(self) -> Next:
         """The next assignment that can be built, or to wait for those that run."""
         while not self._ledger.halted:
+            if refused := self._purse.refuses(self._again[0] if self._again else None):
+                if self._ledger.busy or self._ledger.waiting:  # which may be stopped early, and leave room
+                    return "wait"
+                self._ledger.halt(refused)
+                break
             upcoming = self._again.popleft() if self._again else self._next()
             if isinstance(upcoming, str):
+                self.over = upcoming == "finished"
                 return upcoming
             if self._ledger.assign(upcoming):
                 self._infeasible = 0
@@ -69,6 +80,8 @@ class Agenda:
             upcoming = self._next_of_search()
             if upcoming is not None:
                 return upcoming
+            if not self._study.confirm_pairs:
+                return "finished"
             if self._confirm is None:
                 self._confirm = deque(self._missing_confirmations(presets(self._ledger.rows.values())))
             if not any(row["state"] == "running" for row in self._ledger.in_role("search")):
@@ -151,6 +164,11 @@ def names_of(letter: str, trials: Iterable[str]) -> Callable[[], str]:
     return lambda: f"{letter}{next(numbers):04d}"
 
 
+def _interval(row: Row) -> int:
+    training = TrainConfig.model_validate_json(row["config"]).training
+    return training.evaluation_interval
+
+
 def _unfinished(folder: StudyFolder, ledger: Ledger) -> Iterator[Assignment]:
     """Trials that ran when the driver ended, each from its last checkpoint not ahead of the record."""
     told = ledger.sampling.trials()
@@ -158,7 +176,7 @@ def _unfinished(folder: StudyFolder, ledger: Ledger) -> Iterator[Assignment]:
         if row["state"] not in FINAL:
             number = told[name].number if name in told else None
             point, pair = json.loads(row["params"]), (row["seed"], row["split_seed"])
-            resume = newest(folder, name, ledger.recorder.recorded_step(name))
+            resume = newest(folder, name, ledger.recorder.recorded_step(name), _interval(row))
             yield Assignment(name, row["role"], pair, point, row["preset"], number, resume)
     for name, trial in told.items():  # asked for by a driver that died before the store heard of it
         if name not in ledger.rows and not trial.state.is_finished():

@@ -3,28 +3,79 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cbe.environment  # noqa: F401  before Ray
 
 # isort: split
 import ray
 
+from cbe.cluster.groups import GPU_CLASS
+from cbe.cluster.growth import VARIABLE, growth
 from cbe.errors import InputError
 from cbe.spec import StudyConfig
+from cbe.store.folder import Store
 from cbe.study.plan import whole
+
+HEAD = "node:__internal_head__"
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Some of one kind: what each offers, and how many there can be."""
+
+    resources: Mapping[str, float]
+    most: int = 1
+    group: str | None = None  # of the autoscaler, where it is the one who starts them
+
+
+@dataclass(frozen=True)
+class Size:
+    """A cluster at its largest."""
+
+    machines: tuple[Machines, ...]
+    most: int  # of them that there can be at once
+    idle_s: float = 0.0  # that a machine stays which nobody uses
 
 
 @dataclass(frozen=True)
 class Room:
-    """What a study may use at once."""
+    """What a study may use at once, and what of it one trial takes."""
 
-    gpus: float  # per worker
+    workers: int
+    cpus: float  # a worker's
+    gpus: float
     concurrent: int  # trials
+    size: Size
+
+    @property
+    def alone(self) -> bool:
+        """On one machine, and no other comes."""
+        return self.size.most == 1 and all(self.places(each.resources) for each in self.size.machines)
+
+    @property
+    def cards(self) -> list[int]:
+        """The sizes of cards that can be asked for, in GB, the smallest first."""
+        names = {name for each in self.size.machines for name in each.resources} if self.gpus else set()
+        return sorted(int(size[1]) for name in names if (size := GPU_CLASS.fullmatch(name)))
+
+    @property
+    def fits(self) -> int:
+        """Trials that the cluster holds at its largest."""
+        every = [self.places(each.resources) for each in self.size.machines for _ in range(each.most)]
+        return math.floor(sum(sorted(every, reverse=True)[: self.size.most]) + 1e-9)
+
+    def places(self, resources: Mapping[str, float]) -> float:
+        """How many trials a machine holds; a trial of several workers has part of its place there."""
+        fits = whole(resources.get("CPU", 0), self.cpus)
+        if self.gpus:
+            fits = min(fits, whole(resources.get("GPU", 0), self.gpus))
+        return fits / self.workers
 
 
 @contextmanager
@@ -65,26 +116,60 @@ def _knock(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=5).close()
 
 
-def resources(study: StudyConfig, room: Room) -> dict[str, float]:
-    """What Tune sets aside for a trial's own process."""
+def size() -> Size:
+    """What the cluster can have: by the file it was made from, or else what is there."""
+    here = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    grown = growth()
+    if grown is None:
+        return Size(tuple(map(Machines, here)), len(here))
+    head = [Machines(each) for each in here if HEAD in each]
+    groups = [Machines(group.resources, group.max, group.name) for group in grown.groups]
+    return Size((*head, *groups), len(head) + grown.most, grown.idle_s)
+
+
+def room(study: StudyConfig, size: Size) -> Room:
+    """What a study may use of a cluster; one that never fits is refused."""
     wanted = study.resources
-    if wanted.workers > 1:
-        # Workers have a placement group of their own: a core for the trial beside it can deadlock the two.
-        return {"node:__internal_head__": 0.001}
-    return {"CPU": wanted.cpus, **({"GPU": room.gpus} if room.gpus else {})}
-
-
-def room(study: StudyConfig) -> Room:
-    """How many trials the cluster holds at once; a study that never fits is refused."""
-    wanted, have = study.resources, ray.cluster_resources()
-    gpus = wanted.gpus if wanted.gpus is not None else float(have.get("GPU", 0) > 0)
-    fits = whole(have.get("CPU", 0), wanted.workers * wanted.cpus)
-    if gpus:
-        fits = min(fits, whole(have.get("GPU", 0), wanted.workers * gpus))
-    if fits < 1 and wanted.concurrent is None:
+    cards = sum(each.resources.get("GPU", 0) * each.most for each in size.machines)
+    gpus = wanted.gpus if wanted.gpus is not None else float(cards > 0)
+    room = Room(wanted.workers, wanted.cpus, gpus, wanted.concurrent or 1, size)
+    if room.fits < 1 and wanted.concurrent is None:
+        cores = sum(each.resources.get("CPU", 0) * each.most for each in size.machines)
         raise InputError(
             f"resources: a trial wants {wanted.workers} × ({wanted.cpus:g} CPU, {gpus:g} GPU), the cluster "
-            f"has {have.get('CPU', 0):g} CPU and {have.get('GPU', 0):g} GPU; ask for less, or give "
-            "`concurrent` for a cluster that grows"
+            f"has {cores:g} CPU and {cards:g} GPU at most; ask for less, or, for a cluster that grows, set "
+            f"{VARIABLE} on its head to its file, or give resources.concurrent"
         )
-    return Room(gpus, wanted.concurrent or fits)  # a cluster that grows is asked for more than it has
+    return replace(room, concurrent=wanted.concurrent or room.fits)
+
+
+def resources(room: Room, card: Mapping[str, float]) -> dict[str, float]:
+    """What Tune sets aside for a trial's own process, on the kind of card given."""
+    if room.workers > 1:
+        # Workers have a placement group of their own: a core for the trial beside it can deadlock the two.
+        return {HEAD: 0.001}
+    return {"CPU": room.cpus, **({"GPU": room.gpus} if room.gpus else {}), **card}
+
+
+def card(room: Room, needs: int) -> dict[str, float]:
+    """The smallest kind of card that holds what a trial needs, where the cluster tells its cards apart.
+
+    Larger ones offer the smaller kinds too, so that a trial that asks for little can run on any. One that
+    fits nowhere asks for the largest: the estimate is an upper one, and running out of memory is recorded.
+    """
+    if not room.cards:
+        return {}
+    share = min(room.gpus, 1.0)
+    holds = [size for size in room.cards if size * share * 2**30 >= needs]
+    return {f"gpu_{(holds or room.cards[-1:])[0]}gb": room.gpus}
+
+
+def require_shared(study: StudyConfig, store: Store, room: Room) -> None:
+    """Refuses a store that only the driver's machine can see, where trials run on others."""
+    if room.alone or study.storage.shared or not store.location.local:
+        return
+    raise InputError(
+        f"storage.store: {store.uri} is a folder of one machine, and this cluster has several or grows; "
+        "wanted a bucket, as s3://bucket/prefix, gs://… or abfs://…; "
+        "where all machines see this very folder, as over NFS, say storage.shared: true"
+    )

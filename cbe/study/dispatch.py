@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import cbe.environment  # noqa: F401  before Ray
 
 # isort: split
+from ray import cloudpickle
 from ray.tune import Callback, Stopper
 from ray.tune.experiment import Trial
 from ray.tune.search import Searcher
@@ -16,6 +18,7 @@ from ray.tune.search import Searcher
 from cbe.study.agenda import Next
 from cbe.study.assignment import Assignment
 from cbe.study.ledger import Ledger
+from cbe.training.launch import lost_its_machine
 
 
 class _StaysHere:
@@ -66,7 +69,11 @@ class Listener(_StaysHere, Callback):
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
         # A population has put another point into the trial's config by now; the report is of the old one.
-        self._ledger.reported(self._known[str(trial)], result)
+        known = self._known[str(trial)]
+        if "paused" in result:
+            self._ledger.paused(known.trial, result["paused"])
+        else:
+            self._ledger.reported(known, result)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         if self._pauses:
@@ -78,10 +85,13 @@ class Listener(_StaysHere, Callback):
         self._ledger.ended(self._of(trial), trial.last_result or {})
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self._ledger.recovering(self._of(trial))
+        charged = not lost_its_machine(_error_of(trial))
+        self._ledger.recovering(self._of(trial), charged)
+        if not charged:
+            trial.max_failures += 1  # Tune has counted this one
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        error = trial.get_pickled_error() or trial.get_error()
+        error = _error_of(trial) or trial.get_error()
         cause = getattr(error, "cause", None) or error
         lines = [line.strip() for line in str(cause).splitlines() if line.strip()] or ["no message"]
         self._ledger.failed(self._of(trial), type(cause).__name__, lines[0])
@@ -94,6 +104,15 @@ class Listener(_StaysHere, Callback):
             self._ledger.exploited(known, dict(trial.config["point"]))
             self._known[name] = replace(known, point=dict(trial.config["point"]), number=None)
         return self._known[name]
+
+
+def _error_of(trial: Trial) -> BaseException | None:
+    """What Tune met last: it has just put it down here, and the storage may yet hold an earlier one."""
+    path = trial.pickled_error_file
+    if path is None or not Path(path).exists():
+        return None
+    error: BaseException = cloudpickle.loads(Path(path).read_bytes())
+    return error
 
 
 class Halt(_StaysHere, Stopper):

@@ -19,7 +19,7 @@ import ray
 from ray import tune
 
 from cbe.data import open_pool
-from cbe.errors import RunError
+from cbe.errors import Paused, RunError
 from cbe.spec import StudyConfig
 from cbe.ssl.world import World
 from cbe.store.folder import Store, StudyFolder
@@ -27,11 +27,14 @@ from cbe.store.recorder import Recorder
 from cbe.study import cluster
 from cbe.study.agenda import Agenda
 from cbe.study.assignment import Assignment
+from cbe.study.bell import Bell, ear
+from cbe.study.budget import Purse
 from cbe.study.control import Claim, stop_was_asked
 from cbe.study.dispatch import Dispatch, Halt, Listener
 from cbe.study.ledger import FINAL, Ledger
 from cbe.study.progress import Progress, Watch
 from cbe.study.sampling import Sampling, open_storage
+from cbe.study.scaling import Scaling
 from cbe.study.scheduling import scheduler
 from cbe.study.start import journal
 from cbe.study.trial import Shared, failure, is_worth_a_retry, work
@@ -40,6 +43,7 @@ from cbe.training.launch import Send, Workers, launch
 RETRIES = 3  # of a trial whose process or node was lost
 SCRATCH = ".ray"
 LOOK_S = 1.0  # between looks for a wish to stop
+LEAVE_S = 30.0  # that trials have to keep a checkpoint when the study halts
 
 Body = Callable[[Shared, Assignment, str | None, Send, World], None]
 
@@ -58,14 +62,21 @@ def run(
         recorder = Recorder(folder)
         try:
             recorder.load()
-            room = cluster.room(study)
+            room = cluster.room(study, cluster.size())
+            cluster.require_shared(study, store, room)
             storage = open_storage(study.storage.optuna, journal(folder))
             sampling = Sampling(study, storage, recorder.rows, folder.uri)
             ledger = Ledger(study, recorder, sampling, room.gpus * study.resources.workers)
-            progress = Progress(ledger, Agenda(study, folder, ledger), room.concurrent)
+            bell = Bell()
+            scaling = None if room.alone else Scaling(ledger, room, bell)
+            purse = Purse(ledger, scaling)
+            progress = Progress(ledger, Agenda(study, folder, ledger, purse), room.concurrent)
             with claim.beating(progress), watch(progress) if watch else nullcontext(), _interruptible(ledger):
                 pool, stats = open_pool(study.data, progress.say)
-                _tune(study, folder, progress, room, ray.put(Shared(study, store.uri, pool, stats)), body)
+                shared = Shared(study, store.uri, pool, stats)
+                limits = _Limits(folder, progress, purse, bell)
+                with scaling.watching() if scaling else nullcontext():
+                    _tune(folder, progress, room, shared, body, limits)
                 ledger.settle()
                 folder.delete(SCRATCH)  # Tune's own state, for a restore that is never done
         finally:
@@ -77,25 +88,25 @@ def run(
 
 
 def _tune(
-    study: StudyConfig,
     folder: StudyFolder,
     progress: Progress,
     room: cluster.Room,
-    shared: Any,
+    shared: Shared,
     body: Body,
+    limits: _Limits,
 ) -> None:
-    ledger, wanted, scratch = progress.ledger, study.resources, folder.path(SCRATCH)
-    workers = Workers(wanted.workers, wanted.cpus, room.gpus, RETRIES, scratch)
-    trainable = tune.with_parameters(_trial, job=_Job([shared], body, workers))
+    ledger, study, scratch = progress.ledger, shared.study, folder.path(SCRATCH)
+    workers = Workers(room.workers, room.cpus, room.gpus, retries=RETRIES, storage=scratch)
+    job = _Job([ray.put(shared)], body, workers, limits.bell.tower, room)
     tune.Tuner(
-        tune.with_resources(trainable, cluster.resources(study, room)),
+        tune.with_resources(tune.with_parameters(_trial, job=job), _resources(shared, room)),
         tune_config=tune.TuneConfig(
             search_alg=Dispatch(progress.agenda.following),
             scheduler=scheduler(study, _curves(folder, ledger)),
             num_samples=-1,
             max_concurrent_trials=room.concurrent,
             # A trial's own process stays warm for the next one; a worker group's cannot be kept.
-            reuse_actors=wanted.workers == 1,
+            reuse_actors=room.workers == 1,
             trial_name_creator=lambda trial: trial.config["trial"],
             trial_dirname_creator=lambda trial: trial.config["trial"],
         ),
@@ -103,7 +114,7 @@ def _tune(
             name=f"{study.name}-{time.time_ns()}",
             storage_path=scratch,
             callbacks=[Listener(ledger, study.scheduler.name)],
-            stop=Halt(_Limits(study, folder, progress)),
+            stop=Halt(limits),
             failure_config=tune.FailureConfig(max_failures=RETRIES),
             # A population may go back to any of them.
             checkpoint_config=tune.CheckpointConfig(num_to_keep=None if study.scheduler.name == "pbt" else 2),
@@ -119,6 +130,24 @@ class _Job:
     shared: list[Any]
     body: Body
     workers: Workers
+    tower: Any
+    room: cluster.Room
+
+
+def _resources(shared: Shared, room: cluster.Room) -> Any:
+    """What a trial asks for: by its config, where the cluster tells its cards apart."""
+    if not room.cards:
+        return cluster.resources(room, {})
+
+    def of(config: dict[str, Any]) -> tune.PlacementGroupFactory:
+        card = _card(shared, room, Assignment.from_plain(config))
+        return tune.PlacementGroupFactory([cluster.resources(room, card)])
+
+    return of
+
+
+def _card(shared: Shared, room: cluster.Room, assignment: Assignment) -> dict[str, float]:
+    return cluster.card(room, shared.memory(assignment)) if room.cards else {}
 
 
 @lru_cache(maxsize=1)
@@ -133,34 +162,57 @@ def _trial(config: dict[str, Any], job: _Job) -> None:
     name = tune.get_context().get_trial_name()  # its config may have become another trial's
     assignment = replace(Assignment.from_plain(config), trial=name)
 
+    shared, heard = _shared(job.shared[0]), ear(job.tower)
+
     def train(resume: str | None, send: Send, world: World) -> None:
-        job.body(_shared(job.shared[0]), assignment, resume, send, world)
+        # Several workers would have to agree on the step, which costs them more than it saves.
+        leave = (lambda: heard.word is not None) if world.size == 1 else shared.leave
+        try:
+            job.body(replace(shared, leave=leave), assignment, resume, send, world)
+        except Paused:
+            if heard.word == "move":  # to be started again, elsewhere
+                raise
 
     def described(error: Exception) -> dict[str, Any] | None:
         return None if is_worth_a_retry(error) else dict(failure(error))
 
-    named = replace(job.workers, name=f"{name}-{time.time_ns()}")
+    card = _card(shared, job.room, assignment) if job.room.workers > 1 else {}
+    named = replace(job.workers, card=card, name=f"{name}-{time.time_ns()}")
     launch(train, named, assignment.resume, described)
 
 
 class _Limits:
-    """Whether the study must stop: its budget is spent, or somebody wishes it."""
+    """Whether the study must stop: its budget is spent, or somebody wishes it.
 
-    def __init__(self, study: StudyConfig, folder: StudyFolder, progress: Progress) -> None:
-        self._study, self._folder, self._progress = study, folder, progress
-        self._looked = 0.0
+    Then every trial is told, and stops by itself once it has kept a checkpoint; those that do not within
+    some time are stopped as they are.
+    """
+
+    def __init__(self, folder: StudyFolder, progress: Progress, purse: Purse, bell: Bell) -> None:
+        self._folder, self._progress, self._purse, self.bell = folder, progress, purse, bell
+        self._looked, self._told = 0.0, 0.0
 
     def __call__(self) -> bool:
-        ledger = self._progress.ledger
-        if ledger.halted is None and time.monotonic() - self._looked > LOOK_S:
-            self._looked = time.monotonic()
-            for name, used in {**ledger.spent, "wall_hours": self._progress.elapsed_s / 3600}.items():
-                limit = getattr(self._study.budget, name)
-                if limit is not None and used >= limit:
-                    ledger.halt(f"budget.{name} of {limit:g} is spent")
+        ledger, now = self._progress.ledger, time.monotonic()
+        if ledger.halted is None:
+            self._look(ledger, now)
+        if ledger.halted is None:
+            return False
+        if not self._told:
+            self._told = now
+            self.bell.halt()
+        hears = ledger.study.resources.workers == 1
+        return not (hears and ledger.busy) or now - self._told > LEAVE_S
+
+    def _look(self, ledger: Ledger, now: float) -> None:
+        if spent := self._purse.reached():
+            ledger.halt(spent)
+        if now - self._looked > LOOK_S:
+            self._looked, limit = now, ledger.study.budget.wall_hours
+            if limit is not None and self._progress.elapsed_s / 3600 >= limit:
+                ledger.halt(f"budget.wall_hours of {limit:g} is spent")
             if stop_was_asked(self._folder):
                 ledger.halt("it was asked to stop")
-        return ledger.halted is not None
 
 
 @contextmanager

@@ -39,6 +39,7 @@ class Ledger:
         self.broken: str | None = None  # the error that came again and again
         self._gpus = gpus
         self._started: dict[str, float] = {}
+        self._waits: set[str] = set()  # for the scheduler, and wants no process meanwhile
         self._evaluations: dict[str, list[dict[str, Any]]] = {}
         self._errors: deque[str] = deque(maxlen=SAME_ERROR_LIMIT)
         self._provenance = provenance()
@@ -99,6 +100,7 @@ class Ledger:
     def started(self, assignment: Assignment) -> None:
         """A trial's process has begun, for the first time or again."""
         self._started[assignment.trial] = time.monotonic()
+        self._waits.discard(assignment.trial)
         self._put(assignment.trial, state="running")
         if assignment.resume:
             self.recorder.event("resumed", assignment.trial, checkpoint=assignment.resume)
@@ -181,18 +183,24 @@ class Ledger:
             told = self.rows[name]["error_text"]  # without its secrets
             self.break_off(f"{SAME_ERROR_LIMIT} trials in a row ended with {error_class}: {told}")
 
-    def paused(self, trial: str) -> None:
-        """A scheduler lets a trial wait; its process is another's meanwhile."""
+    def paused(self, trial: str, step: int | None = None) -> None:
+        """A scheduler lets a trial wait, or it was told to leave its process and did after some step."""
         if trial in self._started:
             self._put(trial, **self._spent(trial))
             del self._started[trial]
+            if step is None:
+                self._waits.add(trial)
+            else:
+                self.recorder.event("paused", trial, step=step)
 
-    def recovering(self, assignment: Assignment) -> None:
-        """A trial's process was lost; Ray starts another."""
+    def recovering(self, assignment: Assignment, charged: bool = True) -> None:
+        """A trial's process was lost; Ray starts another. The loss of its machine is not held against it."""
         name = assignment.trial
-        self._put(name, retries=(self.rows[name]["retries"] or 0) + 1, **self._spent(name))
+        retries = (self.rows[name]["retries"] or 0) + charged
+        self._put(name, retries=retries, **self._spent(name))
         self._started.pop(name, None)
-        self.recorder.event("recovering", name, step=self.rows[name]["step"])
+        kind = "recovering" if charged else "preempted"
+        self.recorder.event(kind, name, step=self.rows[name]["step"])
 
     def break_off(self, why: str) -> None:
         """Halts a study that would go on failing."""
@@ -207,15 +215,27 @@ class Ledger:
         return (row for row in self.rows.values() if row["role"] == role)
 
     @property
-    def spent(self) -> dict[str, float]:
+    def busy(self) -> int:
+        """Trials that have a process."""
+        return len(self._started)
+
+    @property
+    def waiting(self) -> int:
+        """Trials that want one."""
+        running = [name for name, row in self.rows.copy().items() if row["state"] == "running"]
+        return len(set(running) - self._started.keys() - self._waits)
+
+    @property
+    def trials_s(self) -> float:
         """Of all trials so far, those that run included."""
-        rows = list(self.rows.values())
-        running = sum(time.monotonic() - at for at in self._started.values())
-        trials_s = sum(row["wall_s"] or 0.0 for row in rows) + running
-        return {
-            "gpu_hours": trials_s * self._gpus / 3600,
-            "usd": trials_s / 3600 * self.study.resources.usd_per_hour,
-        }
+        now = time.monotonic()
+        running = sum(now - at for at in list(self._started.values()))
+        return sum(row["wall_s"] or 0.0 for row in self.rows.copy().values()) + running
+
+    def price(self, seconds: float) -> dict[str, float]:
+        """What one trial's place costs in so long, in the terms of the budget."""
+        hours = seconds / 3600
+        return {"gpu_hours": hours * self._gpus, "usd": hours * self.study.resources.usd_per_hour}
 
     def _put(self, trial: str, **known: Any) -> None:
         self.recorder.trial(trial, **known, updated=_now())

@@ -64,7 +64,7 @@ class Progress:
         """search, confirm, finished or halted."""
         if self.halted:
             return "halted"
-        over = not self.searching and not self.agenda.left and not self.rows(state="running")
+        over = self.agenda.over and not self.rows(state="running")
         return "finished" if over else self.agenda.stage
 
     def rows(self, role: str | None = None, state: str | None = None) -> list[Row]:

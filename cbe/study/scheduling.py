@@ -44,7 +44,7 @@ class Judge(TrialScheduler):
             self._inner.on_trial_add(no_searcher, trial)
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        if self._judges(trial) and "error_class" not in result:
+        if self._judges(trial) and "error_class" not in result and "paused" not in result:
             return str(self._inner.on_trial_result(tune_controller, trial, result))
         return str(TrialScheduler.CONTINUE)
 

@@ -17,6 +17,7 @@ from cbe.data import Dataset, open_dataset
 from cbe.data.images import Pool, Stats
 from cbe.errors import CbeError, CheckpointError
 from cbe.nn.cost import cost
+from cbe.nn.memory import memory
 from cbe.spec import StudyConfig, TrainConfig
 from cbe.spec.search import MUTABLE
 from cbe.ssl import resolve
@@ -40,6 +41,7 @@ class Shared:
     store: str
     pool: Pool
     stats: Stats
+    leave: Callable[[], bool] = lambda: False  # whether this process must be left; a trial's own
 
     def dataset(self, config: TrainConfig) -> Dataset:
         """The images with this config's split; read anew where the search is over other images."""
@@ -47,6 +49,11 @@ class Shared:
         if all(getattr(config.data, key) == getattr(self.study.data, key) for key in same):
             return open_dataset(config.data, pool=(self.pool, self.stats))
         return open_dataset(config.data)
+
+    def memory(self, assignment: Assignment) -> int:
+        """The bytes of a card that a trial takes at most."""
+        config, (_, channels, size, _) = resolve(assignment.config(self.study)), self.pool.train.images.shape
+        return memory(config, classes=len(self.pool.classes), channels=channels, size=size)
 
 
 def work(shared: Shared, assignment: Assignment, resume: str | None, send: Send, world: World) -> None:
@@ -67,8 +74,9 @@ def work(shared: Shared, assignment: Assignment, resume: str | None, send: Send,
         else:
             send({}, None)
 
+    changed = MUTABLE if resume else ()
     with checkpoints.fetched(resume) as path:
-        train(config, data, report, resume_from=path, changed=MUTABLE if resume else (), world=world)
+        train(config, data, report, resume_from=path, changed=changed, leave=shared.leave, world=world)
 
 
 def use_resources(study: StudyConfig) -> None:
@@ -137,15 +145,15 @@ def _worth_a_retry() -> Iterator[None]:
         raise CheckpointError(str(error), retry=True) from error
 
 
-def newest(folder: StudyFolder, trial: str, not_after: int) -> str | None:
-    """The trial's last checkpoint that is not ahead of what has been recorded.
+def newest(folder: StudyFolder, trial: str, recorded: int, interval: int) -> str | None:
+    """The trial's last checkpoint before the evaluation that follows the last one recorded.
 
     What lies between is trained again, to the same numbers, so that the curve has neither gap nor repeat.
     """
     steps = sorted(
         int(Path(name).stem) for name in folder.list(f"checkpoints/{trial}") if name.endswith(".pt")
     )
-    usable = [step for step in steps if step <= not_after]
+    usable = [step for step in steps if step < (recorded // interval + 1) * interval]
     return f"checkpoints/{trial}/{usable[-1]:09d}.pt" if usable else None
 
 

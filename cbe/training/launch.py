@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,13 @@ import ray
 import ray.train
 import ray.tune
 import torch.distributed as dist
+from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig, UserCallback
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.v2._internal.constants import ENV_VARS_TO_PROPAGATE
 from ray.util.queue import Empty, Queue
 
-from cbe.errors import ConfigError, NonFiniteLoss, RunError
+from cbe.errors import ConfigError, NonFiniteLoss, Paused, RunError
 from cbe.ssl.world import World
 
 Metrics = dict[str, Any]
@@ -46,6 +47,7 @@ class Workers:
     count: int = 1
     cpus: float = 1
     gpus: float = 0
+    card: Mapping[str, float] = field(default_factory=dict)  # the kind of card, as a resource of Ray
     retries: int = 1
     storage: str = ""  # where Ray Train keeps its own files
     name: str = ""
@@ -61,6 +63,19 @@ def launch(body: Body, workers: Workers, resume: str | None, failure: Failure) -
         body(resume, _tell_tune, World())
     except Exception as error:
         _end(error, failure, _tell_tune)
+
+
+def lost_its_machine(error: BaseException | None) -> bool:
+    """Whether a process is gone because all of its machine is, or is about to be.
+
+    Of a process that ended on a machine that lives Ray says why; one that cannot be reached has lost more.
+    """
+    if isinstance(error, RayTaskError):
+        error = error.cause
+    if isinstance(error, RayActorError):
+        gone = isinstance(error, ActorUnavailableError) or "its node has died" in str(error)
+        return gone or bool(error.preempted)
+    return isinstance(error, Paused)
 
 
 def _end(error: Exception, failure: Failure, send: Send) -> None:
@@ -122,7 +137,11 @@ def _spread(body: Body, workers: Workers, resume: str | None, failure: Failure) 
         scaling_config=ScalingConfig(
             num_workers=workers.count,
             use_gpu=workers.gpus > 0,
-            resources_per_worker={"CPU": workers.cpus, **({"GPU": workers.gpus} if workers.gpus else {})},
+            resources_per_worker={
+                "CPU": workers.cpus,
+                **({"GPU": workers.gpus} if workers.gpus else {}),
+                **workers.card,
+            },
         ),
         torch_config=TorchConfig(backend="nccl" if workers.gpus else "gloo"),
         run_config=RunConfig(
@@ -142,6 +161,8 @@ def _spread(body: Body, workers: Workers, resume: str | None, failure: Failure) 
     queue.shutdown()
     if fit.error is not None:
         cause = _first_cause(fit.error)
+        if lost_its_machine(cause):
+            raise Paused(str(cause)) from cause
         described = failure(cause)
         if described is None or not isinstance(cause, Exception):
             raise RunError(str(cause)) from cause

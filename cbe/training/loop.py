@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cbe.data import Dataset
-from cbe.errors import CheckpointError, DataError, NonFiniteLoss
+from cbe.errors import CheckpointError, DataError, NonFiniteLoss, Paused
 from cbe.spec import TrainConfig
 from cbe.spec.changes import FREE, require_same
 from cbe.ssl.world import World
@@ -34,13 +34,15 @@ def train(
     resume_from: Path | None = None,
     changed: Collection[str] = (),
     progress: Progress | None = None,
+    leave: Callable[[], bool] = lambda: False,
     world: World | None = None,
 ) -> Summary:
     """Trains one model; `report(metrics, snapshot)` is called after every evaluation, by every worker.
 
     Where and whether to save the snapshot is the reporter's business. `progress(step, metrics)` is called
     every `log_every` steps with what the training itself tells. `changed` names settings, as `training.lr`,
-    in which the config may differ from that of the checkpoint: the run goes on with the config's.
+    in which the config may differ from that of the checkpoint: the run goes on with the config's. Where
+    `leave()` says so after a step, the snapshot is reported without an evaluation and the run is `Paused`.
     """
     run = Run(config, data, world)
     evaluations = _restore(run, resume_from, changed) if resume_from else []
@@ -49,6 +51,9 @@ def train(
     while run.step < training.steps:
         train_step(run)
         evaluates = run.step % training.evaluation_interval == 0 or run.step == training.steps
+        if not evaluates and leave():
+            report({"paused": run.step}, Snapshot(run, evaluations))
+            raise Paused(f"left its process after step {run.step}")
         if not evaluates and run.step % training.log_every:
             continue
         metrics: Metrics = {"step": run.step, **run.meter.read()}

@@ -73,6 +73,15 @@ class Meter:
         matrix: list[list[float]] = total.view(side, side).tolist()
         return matrix
 
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"sums": self._sums, "confusion": self._confusion}
+
+    def load_state_dict(self, state: dict[str, Tensor] | None) -> None:
+        self.reset()
+        if state is not None:
+            self._sums += state["sums"].to(self._sums.device)
+            self._confusion += state["confusion"].to(self._confusion.device)
+
     def reset(self) -> None:
         self._sums.zero_()
         self._confusion.zero_()

@@ -108,6 +108,7 @@ class Run:
             "past": self.past.state_dict() if self.past else {},
             "batches": self.batches.state_dict(),
             "augmenter": self.generator.get_state(),
+            "meter": self.meter.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -123,3 +124,4 @@ class Run:
             self.past.load_state_dict(state["past"])
         self.batches.load_state_dict(state["batches"])
         self.generator.set_state(state["augmenter"])
+        self.meter.load_state_dict(state.get("meter"))  # which older checkpoints do not have

@@ -17,6 +17,7 @@ from cbe.errors import InputError
 from cbe.report.best import Answer, Ranked, best
 from cbe.report.configs import Row, grouped, is_finite
 from cbe.report.lookup import read_study
+from cbe.report.machines import Machines, machines
 from cbe.spec import Objective, StudyConfig
 from cbe.store.folder import StudyFolder
 
@@ -61,6 +62,7 @@ class Evidence:
     no_answer: str  # why there is none
     progress: Progress
     read: datetime
+    machines: Machines | None = None  # of a cluster of several
 
     @property
     def objective(self) -> Objective:
@@ -128,6 +130,7 @@ def gather_any(folder: StudyFolder) -> Evidence:
         no_answer=reason,
         progress=progress,
         read=now,
+        machines=machines(folder),
     )
 
 

@@ -41,6 +41,6 @@ def _settled(evidence: Evidence) -> Evidence:
 
 
 def _speaks(part: str, evidence: Evidence, told: dict[str, Any]) -> bool:
-    if part in told["panels"] and part != "answer":
+    if part in ("search", "paper"):
         return bool(told["panels"][part])
     return part == "answer" or bool(evidence.rows)

@@ -19,7 +19,7 @@ from cbe.report.page import tables
 from cbe.report.page.evidence import Evidence, gather
 from cbe.report.page.numbers import METRICS, axis_title
 from cbe.report.page.panel import Panel
-from cbe.report.page.panels import ANSWER, PAPER, SEARCH, panels
+from cbe.report.page.panels import ANSWER, COST, PAPER, SEARCH, panels
 from cbe.store.folder import StudyFolder
 
 _HERE = "cbe.report.page"
@@ -78,7 +78,7 @@ def templates() -> Environment:
 
 def grouped(evidence: Evidence) -> dict[str, list[Panel]]:
     """The panels by the part of the page that shows them."""
-    groups = {"answer": ANSWER, "search": SEARCH, "paper": PAPER}
+    groups = {"answer": ANSWER, "search": SEARCH, "paper": PAPER, "cost": COST}
     return {name: panels(evidence, makers) for name, makers in groups.items()}
 
 

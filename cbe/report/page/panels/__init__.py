@@ -15,6 +15,7 @@ from cbe.report.page.panels.confusions import confusions
 from cbe.report.page.panels.curves import curves
 from cbe.report.page.panels.history import history
 from cbe.report.page.panels.intervals import intervals
+from cbe.report.page.panels.machines import machines
 from cbe.report.page.panels.matters import matters
 from cbe.report.page.panels.paper import heads, lemma, pseudo_labels
 from cbe.report.page.panels.parallel import parallel
@@ -26,7 +27,8 @@ Maker = Callable[[Evidence], Panel | None]
 ANSWER: tuple[Maker, ...] = (intervals,)
 SEARCH: tuple[Maker, ...] = (history, curves, pareto, matters, parallel, slices)
 PAPER: tuple[Maker, ...] = (pseudo_labels, ablation, confusions, heads, lemma)
-PANELS: tuple[Maker, ...] = (*ANSWER, *SEARCH, *PAPER)
+COST: tuple[Maker, ...] = (machines,)
+PANELS: tuple[Maker, ...] = (*ANSWER, *SEARCH, *PAPER, *COST)
 
 
 def panels(evidence: Evidence, makers: Sequence[Maker] = PANELS) -> list[Panel]:

@@ -1,0 +1,172 @@
+"""A cluster's machines as they come and go while a study runs: watched, recorded and paid for.
+
+Also who tells trials that their machine is about to go: a cloud that takes it back says so some time before,
+and Ray then drains it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import cbe.environment  # noqa: F401  before Ray
+
+# isort: split
+import ray
+from ray._private.state import state
+from ray.autoscaler.v2.sdk import get_cluster_status
+
+from cbe.study.bell import Bell
+from cbe.study.cluster import HEAD, Room
+from cbe.study.ledger import Ledger
+
+LOOK_S = 1.0
+AT_LEAST_S = 60.0  # between rows where nothing changes
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine beside the head, as it was last seen."""
+
+    group: str
+    places: float  # for trials of this study
+    used: float  # of them, by whomever
+    idle_s: float
+
+
+@dataclass(frozen=True)
+class Sight:
+    """The cluster at one time."""
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    starting: tuple[str, ...] = ()  # the group of each machine that was asked for and is not here yet
+    draining: frozenset[str] = frozenset()
+
+
+class Scaling:
+    """Looks at the cluster every second; what it sees is in the study's table `scaling` and its events."""
+
+    def __init__(self, ledger: Ledger, room: Room, bell: Bell) -> None:
+        self._ledger, self._room, self._bell = ledger, room, bell
+        self._sight, self._looked = Sight(), time.monotonic()
+        self._wanted_since: float | None = None
+        self._slowest_s = 0.0  # from a demand to its machine
+        self._idle_s = _recorded(ledger)
+        self._noted: tuple[Any, ...] = ()
+        self._noted_s, self._noted_at = self._idle_s, -AT_LEAST_S
+
+    @property
+    def idle_s(self) -> float:
+        return self._idle_s
+
+    @property
+    def tail_s(self) -> float:
+        """Machines that nobody uses are kept for a while before they go."""
+        return self._room.size.idle_s * sum(node.places for node in self._sight.nodes.values())
+
+    @property
+    def start_s(self) -> float:
+        free = sum(node.places - node.used for node in self._sight.nodes.values())
+        return self._slowest_s if free < 1 else 0.0
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        over = threading.Event()
+
+        def look() -> None:
+            while not over.wait(LOOK_S):
+                try:
+                    self.look()
+                except Exception:  # the next look may be luckier; the study does not depend on it
+                    continue
+
+        thread = threading.Thread(target=look, name="scaling", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            self._note(last=True)
+
+    def look(self) -> None:
+        now, sight = time.monotonic(), see(self._room)
+        self._idle_s += (now - self._looked) * self._idle_places(sight)
+        if leaving := sight.draining - self._sight.draining:
+            self._bell.leave(leaving)
+        for name in sight.nodes.keys() - self._sight.nodes.keys():
+            self._came(name, sight.nodes[name], now)
+        for name in self._sight.nodes.keys() - sight.nodes.keys():
+            self._went(name, self._sight.nodes[name])
+        if not self._ledger.waiting:
+            self._wanted_since = None
+        elif self._wanted_since is None:
+            self._wanted_since = now
+        self._sight, self._looked = sight, now
+        self._note()
+
+    def _idle_places(self, sight: Sight) -> float:
+        sizes = {each.group: self._room.places(each.resources) for each in self._room.size.machines}
+        coming = sum(sizes.get(group, 0.0) for group in sight.starting)
+        return coming + sum(max(0.0, node.places - node.used) for node in sight.nodes.values())
+
+    def _came(self, name: str, node: Node, now: float) -> None:
+        after_s = None if self._wanted_since is None else now - self._wanted_since
+        self._slowest_s = max(self._slowest_s, after_s or 0.0)
+        self._ledger.recorder.event("node came", node=name, group=node.group, after_s=after_s)
+
+    def _went(self, name: str, node: Node) -> None:
+        released = node.idle_s if not node.used else None
+        self._ledger.recorder.event("node went", node=name, group=node.group, idle_s=released)
+
+    def _note(self, last: bool = False) -> None:
+        """A row where something changed, or now and then."""
+        ledger, sight, now = self._ledger, self._sight, time.monotonic()
+        groups = Counter(node.group for node in sight.nodes.values())
+        found = (ledger.busy, ledger.waiting, len(sight.starting), tuple(sorted(groups.items())))
+        if found == self._noted and now - self._noted_at < AT_LEAST_S and not last:
+            return
+        running, pending, starting, _ = found
+        ledger.recorder.scaling(
+            running=running,
+            pending=pending,
+            starting=starting,
+            nodes=len(sight.nodes),
+            groups=json.dumps(groups, sort_keys=True),
+            idle_s=self._idle_s - self._noted_s,
+        )
+        self._noted, self._noted_at, self._noted_s = found, now, self._idle_s
+
+
+def see(room: Room) -> Sight:
+    """Asks Ray."""
+    status = get_cluster_status(ray.get_runtime_context().gcs_address)
+    nodes = {}
+    for node in (*status.active_nodes, *status.idle_nodes):
+        total = node.total_resources()
+        if HEAD not in total and node.node_id:
+            nodes[node.node_id] = _node(node, total, room)
+    starting = [launch.ray_node_type_name for launch in status.pending_launches for _ in range(launch.count)]
+    here = {node.instance_id for node in (*status.active_nodes, *status.idle_nodes)}
+    starting += [node.ray_node_type_name for node in status.pending_nodes if node.instance_id not in here]
+    return Sight(nodes, tuple(starting), frozenset(state.get_draining_nodes()))
+
+
+def _node(node: Any, total: dict[str, float], room: Room) -> Node:
+    scarce, each = ("GPU", room.gpus) if room.gpus else ("CPU", room.cpus)
+    used = node.used_resources().get(scarce, 0.0) / (each * room.workers)
+    return Node(
+        node.ray_node_type_name or "", room.places(total), used, node.resource_usage.idle_time_ms / 1000
+    )
+
+
+def _recorded(ledger: Ledger) -> float:
+    """What earlier starts of the study have left unused."""
+    table = ledger.recorder.folder.table("scaling", ["idle_s"])
+    return float(sum(each or 0.0 for each in table["idle_s"].to_pylist()))

@@ -1,0 +1,123 @@
+"""What a study may still spend: by rows that say what trials took, and by real trials on Ray."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbe.study.budget import Purse
+from cbe.study.trial import newest
+from tests.study.conftest import curve, rows, run, study
+from tests.study.test_agenda import Driver
+
+A_SECOND = {"usd_per_hour": 3600}  # costs a dollar
+
+
+@dataclass
+class Machines:
+    idle_s: float = 0.0
+    tail_s: float = 0.0
+    start_s: float = 0.0
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Callable[..., Driver]:
+    return lambda **budget: Driver(study(resources=A_SECOND, budget=budget), tmp_path)
+
+
+def took(driver: Driver, trial: str, **row: Any) -> None:
+    """Writes down a trial of forty steps."""
+    driver.recorder.trial(trial, **{"role": "search", "state": "completed", "step": 40, "steps": 40, **row})
+
+
+def test_nothing_is_refused_before_a_trial_has_told_how_long_it_takes(driver: Callable[..., Driver]) -> None:
+    first = driver(usd=0.01)
+    took(first, "t0000", state="running", step=None, wall_s=None)
+    assert Purse(first.ledger).refuses(None) is None
+
+
+def test_a_trial_starts_only_where_all_of_it_fits_into_what_is_left(driver: Callable[..., Driver]) -> None:
+    only = driver(usd=100)
+    purse = Purse(only.ledger)
+    took(only, "t0000", wall_s=40.0)
+    assert purse.refuses(None) is None  # 40 of 100, and 40 more
+    took(only, "t0001", wall_s=30.0)
+    assert purse.refuses(None) == (
+        "budget.usd of 100 holds no other trial: 30 is left, and one takes up to 40"
+    )
+    assert purse.reached() is None
+    took(only, "t0002", wall_s=30.0)
+    assert purse.reached() == "budget.usd of 100 is spent"
+
+
+def test_what_running_trials_will_still_take_is_set_aside(driver: Callable[..., Driver]) -> None:
+    only = driver(usd=100)
+    took(only, "t0000", wall_s=40.0)
+    took(only, "t0001", state="running", step=10, wall_s=10.0)
+    assert "20 is left" in str(Purse(only.ledger).refuses(None))
+
+
+def test_a_resumed_trial_is_asked_for_the_rest_of_it(driver: Callable[..., Driver]) -> None:
+    only = driver(usd=60)
+    going_on = only.start()
+    took(only, "t0009", wall_s=40.0)
+    assert Purse(only.ledger).refuses(going_on) is not None
+    rest = type(going_on)(**{**vars(going_on), "resume": "checkpoints/t0000/000000030.pt"})
+    took(only, going_on.trial, state="interrupted", step=None, wall_s=None)
+    assert Purse(only.ledger).refuses(rest) is None
+
+
+@pytest.mark.parametrize("cost", ["idle_s", "tail_s", "start_s"])
+def test_machines_that_start_or_wait_are_paid_for(cost: str, driver: Callable[..., Driver]) -> None:
+    only = driver(usd=100)
+    took(only, "t0000", wall_s=40.0)
+    assert Purse(only.ledger, Machines(**{cost: 15.0})).refuses(None) is None
+    assert Purse(only.ledger, Machines(**{cost: 25.0})).refuses(None) is not None
+
+
+def test_the_agenda_waits_for_what_runs_and_then_halts(driver: Callable[..., Driver]) -> None:
+    only = driver(usd=100)
+    running = only.start()
+    took(only, "t0009", wall_s=40.0)
+    took(only, running.trial, wall_s=35.0, step=35, state="running")
+    assert only.agenda.following() == "wait"
+    only.ledger.reported(running, {"step": 40, "validation_error": 0.5})
+    only.ledger.ended(running, {})
+    assert only.agenda.following() == "finished"
+    assert "holds no other trial" in str(only.ledger.halted)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_study_that_needs_more_stops_at_its_budget_keeps_all_and_goes_on_with_more(tmp_path: Path) -> None:
+    given = {"training": {"steps": 1500, "eval_every": 50}, "scheduler": "none", "resources": A_SECOND}
+    progress, folder = run(study(**given, budget={"trials": 2, "usd": 24}), tmp_path)
+    assert progress.halted == "budget.usd of 24 is spent"
+    found = rows(folder)
+    assert sum(row["cost_usd"] for row in found.values()) == pytest.approx(24, rel=0.02)
+    assert [row["state"] for row in found.values()] == ["interrupted"] * 2
+    stopped = {row["trial"]: row for row in folder.table("events").to_pylist() if row["kind"] == "paused"}
+    for name, row in found.items():  # a checkpoint each, of the very step it was stopped at
+        step = json.loads(stopped[name]["details"])["step"]
+        assert newest(folder, name, row["step"] or 0, 50) == f"checkpoints/{name}/{step:09d}.pt"
+
+    progress, folder = run(study(**given, budget={"trials": 2, "usd": 1000}), tmp_path)
+    assert progress.stage == "finished"
+    for name, before in found.items():
+        assert rows(folder)[name]["cost_usd"] > before["cost_usd"]
+        assert [step for step, *_ in curve(folder, name)] == list(range(50, 1501, 50))
+
+
+@pytest.mark.usefixtures("cluster")
+def test_no_trial_starts_that_does_not_fit_into_what_is_left(tmp_path: Path) -> None:
+    short = {"steps": 20, "eval_every": 10, "lr": 0.03}
+    config = study(training=short, scheduler="none", resources=A_SECOND, budget={"trials": 500, "usd": 20})
+    progress, folder = run(config, tmp_path)
+    costs = [row["cost_usd"] for row in rows(folder).values()]
+    assert "holds no other trial" in str(progress.halted)
+    assert {row["state"] for row in rows(folder).values()} == {"completed"}
+    assert 20 - 1.1 * max(costs) <= sum(costs) <= 20
