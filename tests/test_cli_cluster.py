@@ -45,7 +45,7 @@ def checkout(tmp_path: Path) -> Path:
     for name in ("pyproject.toml", "constraints.txt", "README.md", "LICENSE"):
         (tmp_path / name).touch()
     (tmp_path / "cbe").mkdir()
-    for file in (tmp_path / "cluster").glob("*.yaml"):
+    for file in (tmp_path / "cluster").rglob("*.yaml"):
         file.write_text(re.sub(r"\byour-", "our-", file.read_text("utf-8")))
     (tmp_path / "home/.ray").mkdir(parents=True)
     (tmp_path / "home/.ray/auth_token").write_text("0" * 64)

@@ -22,10 +22,13 @@ def command(
     classes: Annotated[int, typer.Option(min=2)] = 10,
     channels: Annotated[int, typer.Option(help="1 for grey, 3 for RGB images", min=1, max=3)] = 3,
     size: Annotated[int, typer.Option(help="Side of the images", min=8, max=128)] = 32,
+    batch_size: Annotated[int | None, typer.Option(help="Labeled images a step", min=1)] = None,
+    unlabeled_ratio: Annotated[int | None, typer.Option(help="Unlabeled ones for each", min=1)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="An object for a program")] = False,
 ) -> None:
-    """Parameters and multiply-accumulates of a network, and of each ensemble against it."""
+    """What a network costs, and each ensemble against it: parameters, operations, memory of a card."""
     from cbe.nn.cost import Cost, cost
+    from cbe.ssl import resolve
 
     def of(kind: str) -> Cost:
         settings = [f"ensemble.kind={kind}", f"model.name={model}"]
@@ -33,8 +36,10 @@ def command(
             settings.append(f"ensemble.heads={heads}")
         if private_channels is not None and (kind == "channel" or kind == ensemble):
             settings.append(f"ensemble.private_channels={private_channels}")
-        config = read_config(TrainConfig, settings=settings)
-        return cost(config, classes=classes, channels=channels, size=size)
+        batch = {"batch_size": batch_size, "unlabeled_ratio": unlabeled_ratio}
+        settings.extend(f"training.{key}={value}" for key, value in batch.items() if value is not None)
+        config = resolve(read_config(TrainConfig, settings=settings))
+        return cost(config, classes=classes, channels=channels, size=size, with_memory=True)
 
     if as_json:
         print(
@@ -44,15 +49,13 @@ def command(
         )
         return
 
-    from rich.table import Table
-
     from cbe.cli.console import out
+    from cbe.cli.studies import plain_table
 
     base, shown = of("single"), [of(kind) for kind in ([ensemble] if ensemble else ENSEMBLES)]
-    table = Table(title=f"{model}, {classes} classes, {channels}×{size}×{size}", title_justify="left")
-    table.add_column("ensemble")
-    for name in ("heads", "private", "parameters", "added", "MACs (M)", "added"):
-        table.add_column(name, justify="right")
+    out.print(f"{model}, {classes} classes, {channels}×{size}×{size}", style="bold", highlight=False)
+    figures = ("heads", "private", "parameters", "added", "MACs (M)", "added", "card, GB*")
+    table = plain_table(("ensemble",), figures)
     for each in shown if base in shown else [base, *shown]:
         table.add_row(
             each.ensemble,
@@ -62,8 +65,10 @@ def command(
             _added(each.parameters, base.parameters),
             f"{each.macs / 1e6:,.2f}",
             _added(each.macs, base.macs),
+            f"{(each.card_bytes or 0) / 2**30:.1f}",
         )
     out.print(table)
+    out.print("* that a step of training holds at most, by an estimate", style="dim", highlight=False)
 
 
 def _added(value: int, base: int) -> str:

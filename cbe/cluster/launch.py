@@ -83,10 +83,11 @@ def _kubectl(verb: Verb, path: Path) -> list[str]:
 
 def _not_ready(file: ClusterFile) -> Iterator[Fault]:
     """What a file that is right in itself still lacks to be brought up from here."""
+    for document in file.documents:
+        yield from rules.unfilled(document)
     if file.kind == "kubernetes":
         return
     document = file.document
-    yield from rules.unfilled(document)
     for remote, here in (at(document.plain, dict, "file_mounts") or {}).items():
         if not Path(str(here)).expanduser().exists():
             hint = "run this in the checkout"

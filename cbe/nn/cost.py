@@ -9,6 +9,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from cbe import nn
+from cbe.nn.memory import memory
 from cbe.spec import TrainConfig
 
 
@@ -20,12 +21,13 @@ class Cost:
     private_channels: int
     parameters: int
     macs: int  # of one image, in convolutions and linear layers
+    card_bytes: int | None = None  # that training takes at most, where it was asked for
 
     def to_plain(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def cost(config: TrainConfig, *, classes: int, channels: int, size: int) -> Cost:
+def cost(config: TrainConfig, *, classes: int, channels: int, size: int, with_memory: bool = False) -> Cost:
     """Counts a config's network for images of `size` × `size`; no memory is spent on it.
 
     >>> cost(TrainConfig.model_validate({"ensemble": "single"}), classes=10, channels=3, size=32).parameters
@@ -42,4 +44,5 @@ def cost(config: TrainConfig, *, classes: int, channels: int, size: int) -> Cost
         config.private_channels,
         sum(parameter.numel() for parameter in network.parameters()),
         counter.get_total_flops() // 2,
+        memory(config, classes=classes, channels=channels, size=size) if with_memory else None,
     )

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import cbe.environment  # noqa: F401  before Ray
@@ -46,6 +46,7 @@ class Sight:
 
     nodes: dict[str, Node] = field(default_factory=dict)
     starting: tuple[str, ...] = ()  # the group of each machine that was asked for and is not here yet
+    asked: tuple[tuple[str, float], ...] = ()  # of those that the cloud has not named yet: group, and when
     draining: frozenset[str] = frozenset()
 
 
@@ -56,6 +57,7 @@ class Scaling:
         self._ledger, self._room, self._bell = ledger, room, bell
         self._sight, self._looked = Sight(), time.monotonic()
         self._wanted_since: float | None = None
+        self._arrived: dict[str, float] = {}  # by node, since 1970
         self._slowest_s = 0.0  # from a demand to its machine
         self._idle_s = _recorded(ledger)
         self._noted: tuple[Any, ...] = ()
@@ -96,7 +98,7 @@ class Scaling:
             self._note(last=True)
 
     def look(self) -> None:
-        now, sight = time.monotonic(), see(self._room)
+        now, sight = time.monotonic(), self._without_arrivals(see(self._room))
         self._idle_s += (now - self._looked) * self._idle_places(sight)
         if leaving := sight.draining - self._sight.draining:
             self._bell.leave(leaving)
@@ -110,6 +112,17 @@ class Scaling:
             self._wanted_since = now
         self._sight, self._looked = sight, now
         self._note()
+
+    def _without_arrivals(self, sight: Sight) -> Sight:
+        """The autoscaler hears from its cloud late: what came since it asked is no longer on its way."""
+        self._arrived = {name: self._arrived.get(name, time.time()) for name in sight.nodes}
+        left = list(sight.starting)
+        for group, since in set(sight.asked):
+            here = sum(
+                node.group == group and self._arrived[name] >= since for name, node in sight.nodes.items()
+            )
+            left += [group] * max(0, sight.asked.count((group, since)) - here)
+        return replace(sight, starting=tuple(left))
 
     def _idle_places(self, sight: Sight) -> float:
         sizes = {each.group: self._room.places(each.resources) for each in self._room.size.machines}
@@ -152,10 +165,14 @@ def see(room: Room) -> Sight:
         total = node.total_resources()
         if HEAD not in total and node.node_id:
             nodes[node.node_id] = _node(node, total, room)
-    starting = [launch.ray_node_type_name for launch in status.pending_launches for _ in range(launch.count)]
+    asked = [
+        (each.ray_node_type_name, float(each.request_ts_s))
+        for each in status.pending_launches
+        for _ in range(each.count)
+    ]
     here = {node.instance_id for node in (*status.active_nodes, *status.idle_nodes)}
-    starting += [node.ray_node_type_name for node in status.pending_nodes if node.instance_id not in here]
-    return Sight(nodes, tuple(starting), frozenset(state.get_draining_nodes()))
+    starting = [node.ray_node_type_name for node in status.pending_nodes if node.instance_id not in here]
+    return Sight(nodes, tuple(starting), tuple(asked), frozenset(state.get_draining_nodes()))
 
 
 def _node(node: Any, total: dict[str, float], room: Room) -> Node:
