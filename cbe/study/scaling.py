@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 import cbe.environment  # noqa: F401  before Ray
@@ -28,6 +29,7 @@ from cbe.study.ledger import Ledger
 
 LOOK_S = 1.0
 AT_LEAST_S = 60.0  # between rows where nothing changes
+SETTLE_S = 15.0  # after which the autoscaler knows of a machine that has come
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Sight:
 
     nodes: dict[str, Node] = field(default_factory=dict)
     starting: tuple[str, ...] = ()  # the group of each machine that was asked for and is not here yet
-    asked: tuple[tuple[str, float], ...] = ()  # of those that the cloud has not named yet: group, and when
+    asked: tuple[tuple[str, float], ...] = ()  # the same by the autoscaler, and since when; 0: unknown
     draining: frozenset[str] = frozenset()
 
 
@@ -115,13 +117,13 @@ class Scaling:
 
     def _without_arrivals(self, sight: Sight) -> Sight:
         """The autoscaler hears from its cloud late: what came since it asked is no longer on its way."""
-        self._arrived = {name: self._arrived.get(name, time.time()) for name in sight.nodes}
-        left = list(sight.starting)
-        for group, since in set(sight.asked):
-            here = sum(
-                node.group == group and self._arrived[name] >= since for name, node in sight.nodes.items()
-            )
-            left += [group] * max(0, sight.asked.count((group, since)) - here)
+        now, left = time.time(), list[str]()
+        self._arrived = {name: self._arrived.get(name, now) for name in sight.nodes}
+        for group, times in groupby(sorted(sight.asked), key=lambda asked: asked[0]):
+            asked_at = [at or now - SETTLE_S for _, at in times]
+            here = [self._arrived[name] for name, node in sight.nodes.items() if node.group == group]
+            came = sum(at >= min(asked_at) for at in here)
+            left += [group] * max(0, len(asked_at) - came)
         return replace(sight, starting=tuple(left))
 
     def _idle_places(self, sight: Sight) -> float:
@@ -165,14 +167,10 @@ def see(room: Room) -> Sight:
         total = node.total_resources()
         if HEAD not in total and node.node_id:
             nodes[node.node_id] = _node(node, total, room)
-    asked = [
-        (each.ray_node_type_name, float(each.request_ts_s))
-        for each in status.pending_launches
-        for _ in range(each.count)
-    ]
-    here = {node.instance_id for node in (*status.active_nodes, *status.idle_nodes)}
-    starting = [node.ray_node_type_name for node in status.pending_nodes if node.instance_id not in here]
-    return Sight(nodes, tuple(starting), tuple(asked), frozenset(state.get_draining_nodes()))
+    launches = [each for each in status.pending_launches for _ in range(each.count)]
+    asked = [(each.ray_node_type_name, float(each.request_ts_s)) for each in launches]
+    asked += [(each.ray_node_type_name, 0.0) for each in status.pending_nodes]
+    return Sight(nodes, asked=tuple(asked), draining=frozenset(state.get_draining_nodes()))
 
 
 def _node(node: Any, total: dict[str, float], room: Room) -> Node:

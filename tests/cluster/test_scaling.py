@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cbe.errors import InputError
 from cbe.report.machines import machines
@@ -116,6 +117,7 @@ def test_machines_come_for_trials_and_go_when_none_is_left(cards: Growing, tmp_p
     assert min(seen.kept_s) > 0.8 * IDLE_S
     assert seen.lost == 0
     print(seen.told())
+    folder.write("study.yaml", yaml.safe_dump(config.to_plain()).encode())
     drawn = {panel.id: panel for panel in panels(gather(folder))}
     assert "3 machines at most" in drawn["machines"].note
     assert drawn["machines"].figure is not None
