@@ -27,6 +27,7 @@ from cbe.store.folder import StudyFolder
 from cbe.study.progress import Progress
 from tests.cluster.bodies import counted
 from tests.cluster.conftest import IDLE_S, Growing, until
+from tests.study.bodies import bowl
 from tests.study.conftest import curve, rows, run, study
 from tests.study.test_faults import unbroken
 
@@ -210,6 +211,21 @@ def test_a_trial_leaves_a_machine_that_is_drained_and_goes_on_elsewhere(
     trained = config.paper_config(*config.pairs[0])
     figures = ("loss", "validation_error", "sampling_rate")
     assert curve(folder, "t0000", *figures) == unbroken(trained, *figures)
+
+
+def test_a_config_that_needs_a_large_card_gets_one(cards: Growing, tmp_path: Path) -> None:
+    config = on_cards(
+        model={"name": "wrn-28-8"},
+        ensemble={"kind": "model", "heads": 20},
+        training={"batch_size": 64, "unlabeled_ratio": 7},
+        search={"ensemble.heads": {"int": [20, 25]}},
+        budget={"trials": 3},
+    )
+    _, folder = run(config, tmp_path, address=cards.address, body=bowl)
+    assert len(rows(folder)) == 3  # one network alone, the paper's five heads on it, and twenty networks
+    came = Counter(each["group"] for each in events(folder, "node came"))
+    assert came["large"] == 1
+    assert 1 <= came["small"] <= 2
 
 
 def test_a_folder_of_one_machine_is_refused_as_a_store(cards: Growing, tmp_path: Path) -> None:

@@ -115,58 +115,6 @@ def test_ctrl_c_stops_in_order_and_stop_does_the_same_from_elsewhere(tmp_path: P
     assert set(states(folder)) == {"interrupted"}
 
 
-NODES = """
-import json, os, signal, sys, threading
-import cbe.environment
-import ray
-from ray.cluster_utils import Cluster
-from cbe.store.folder import Store
-from cbe.study.engine import run
-from tests.study.conftest import rows, study
-
-cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-node = cluster.add_node(num_cpus=1)
-ray.init(cluster.address, log_to_driver=False, logging_level="ERROR")
-config = study(
-    budget={"trials": 4},
-    scheduler="none",
-    resources={"concurrent": 2},
-    training={"steps": 80, "eval_every": 10},
-)
-
-class Losing:
-    def __init__(self, progress):
-        self._progress, self._over = progress, threading.Event()
-        self._thread = threading.Thread(target=self._lose)
-    def _lose(self):
-        while not self._over.wait(0.05):
-            running = [row for row in self._progress.rows() if row["state"] == "running"]
-            if sum((row.get("step") or 0) >= 20 for row in running) == 2:
-                cluster.remove_node(node, allow_graceful=False)
-                print("lost", flush=True)
-                return
-    def __enter__(self): self._thread.start()
-    def __exit__(self, *error): self._over.set(); self._thread.join()
-
-run(config, Store.open(sys.argv[1]), watch=Losing)
-ray.shutdown()
-cluster.shutdown()
-"""
-
-
-def test_a_study_finishes_though_a_node_is_lost(tmp_path: Path) -> None:
-    made = subprocess.run(
-        [sys.executable, "-c", NODES, str(tmp_path)], capture_output=True, text=True, timeout=300, check=True
-    )
-    assert "lost" in made.stdout
-    folder = Store.open(str(tmp_path)).study("small")
-    found = rows(folder)
-    assert set(states(folder)) == {"completed"} and len(found) == 4
-    assert sum(row["retries"] for row in found.values()) >= 1
-    for name in found:
-        assert [step for step, *_ in curve(folder, name)] == list(range(10, 81, 10))
-
-
 def test_a_study_lives_in_a_bucket(tmp_path: Path, bucket: str) -> None:
     plain = study(budget={"trials": 3}, confirm={"configs": 1, "runs": 1}).to_plain()
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(plain))
