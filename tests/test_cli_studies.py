@@ -404,6 +404,16 @@ def test_a_study_that_is_there_goes_on_by_the_file_that_is_run(
     assert other.code == 2 and "data.labels: the study was started with 40, now it is 80" in other.err
 
 
+def test_a_new_limit_is_given_in_short(folder: StudyFolder, cbe_: Cbe) -> None:
+    nowhere = ["--address", "127.0.0.1:1"]
+    more = cbe_("resume", "heads", "--budget", "usd=20", "--budget", "gpu_hours=8", *nowhere)
+    assert more.code == 2 and "no Ray cluster at 127.0.0.1:1" in more.err
+    budget = load(Store.open("results"), "heads")[0].budget
+    assert (budget.usd, budget.gpu_hours) == (20, 8)
+    wrong = cbe_("resume", "heads", "--budget", "usd=-1", *nowhere)
+    assert wrong.code == 2 and "budget.usd" in wrong.err
+
+
 # --- one trial ----------------------------------------------------------------------------------------------
 
 
