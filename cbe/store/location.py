@@ -51,12 +51,12 @@ class Location:
 
     @property
     def local(self) -> bool:
-        return self.cloud is None
+        return isinstance(self.filesystem, fs.LocalFileSystem)
 
     @property
     def writes_aside(self) -> bool:
         """Whether a file in the making is a hidden one beside it."""
-        return self.cloud is None or not self.cloud.writes_whole
+        return self.local or (self.cloud is not None and not self.cloud.writes_whole)
 
     @property
     def uri(self) -> str:

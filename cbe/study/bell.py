@@ -56,6 +56,9 @@ class Bell:
         """Tells the processes of some machines that these are about to go."""
         self.tower.say.remote(False, tuple(nodes))
 
+    def close(self) -> None:
+        ray.kill(self.tower)
+
 
 class Ear:
     """A trial's end; asked after every step, so that asking must cost nothing."""

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
@@ -59,15 +59,13 @@ def run(
     """Runs a study, or goes on with it: what the store has of it is kept and not run again."""
     folder = store.study(study.name)
     with Claim(folder) as claim, cluster.connected(study, address):
-        recorder = Recorder(folder)
-        try:
+        with closing(Recorder(folder)) as recorder, closing(Bell()) as bell:
             recorder.load()
             room = cluster.room(study, cluster.size())
             cluster.require_shared(study, store, room)
             storage = open_storage(study.storage.optuna, journal(folder))
             sampling = Sampling(study, storage, recorder.rows, folder.uri)
             ledger = Ledger(study, recorder, sampling, room.gpus * study.resources.workers)
-            bell = Bell()
             scaling = None if room.alone else Scaling(ledger, room, bell)
             purse = Purse(ledger, scaling)
             progress = Progress(ledger, Agenda(study, folder, ledger, purse), room.concurrent)
@@ -79,8 +77,6 @@ def run(
                     _tune(folder, progress, room, shared, body, limits)
                 ledger.settle()
                 folder.delete(SCRATCH)  # Tune's own state, for a restore that is never done
-        finally:
-            recorder.close()
         claim.end(progress)
     if ledger.broken:
         raise RunError(f"{study.name}: {ledger.broken}; mend it and go on with `cbe resume {study.name}`")
