@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import Any, Protocol, Self
 
 from cbe.errors import CbeError, InputError
 from cbe.store.folder import StudyFolder
+from cbe.study.beside import every
 
 STATUS = "status.json"
 STOP = "stop"
@@ -98,23 +98,12 @@ class Claim:
 
     @contextmanager
     def beating(self, progress: Beating) -> Iterator[None]:
-        """Says every few seconds how the study stands."""
-        ended = threading.Event()
+        """Says every few seconds how the study stands.
 
-        def beat() -> None:
-            while not ended.wait(BEAT_S):
-                try:
-                    self._say(state="running", **progress.to_plain())
-                except Exception:  # the recorder meets the same trouble, and it is the one to tell
-                    continue
-
-        thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
-        thread.start()
-        try:
+        Where that fails, the recorder meets the same trouble, and it is the one to tell.
+        """
+        with every(BEAT_S, lambda: self._say(state="running", **progress.to_plain()), "heartbeat"):
             yield
-        finally:
-            ended.set()
-            thread.join()
 
     def end(self, progress: Beating) -> None:
         plain = progress.to_plain()

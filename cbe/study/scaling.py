@@ -7,7 +7,6 @@ and Ray then drains it.
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from ray._private.state import state
 from ray.autoscaler.v2.sdk import get_cluster_status
 
 from cbe.study.bell import Bell
+from cbe.study.beside import every
 from cbe.study.cluster import HEAD, Room
 from cbe.study.ledger import Ledger
 
@@ -81,22 +81,11 @@ class Scaling:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        over = threading.Event()
-
-        def look() -> None:
-            while not over.wait(LOOK_S):
-                try:
-                    self.look()
-                except Exception:  # the next look may be luckier; the study does not depend on it
-                    continue
-
-        thread = threading.Thread(target=look, name="scaling", daemon=True)
-        thread.start()
+        """Looks until the block ends; the study does not depend on it."""
         try:
-            yield
+            with every(LOOK_S, self.look, "scaling"):
+                yield
         finally:
-            over.set()
-            thread.join()
             self._note(last=True)
 
     def look(self) -> None:

@@ -10,8 +10,8 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from cbe.study.progress import Progress
 from tests.cluster.bodies import counted
 from tests.cluster.conftest import IDLE_S, Growing, until
 from tests.study.bodies import bowl
-from tests.study.conftest import curve, rows, run, study
+from tests.study.conftest import beside, curve, rows, run, study
 from tests.study.test_faults import unbroken
 
 EVERY = 20
@@ -51,28 +51,6 @@ def on_cards(**sections: Any) -> StudyConfig:
 def events(folder: StudyFolder, kind: str) -> list[dict[str, Any]]:
     found = folder.table("events").sort_by("time").to_pylist()
     return [{**row, **json.loads(row["details"])} for row in found if row["kind"] == kind]
-
-
-@contextmanager
-def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Runs something in a thread until the block ends, and raises what it raised."""
-    over, raised = threading.Event(), []
-
-    def all_of_it() -> None:
-        try:
-            work(over)
-        except BaseException as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=all_of_it)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-    if raised:
-        raise raised[0]
 
 
 def repeated(log: Path) -> list[int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,28 @@ def actors() -> list[Any]:
     )
     rays_own = "_AutoscalingCoordinatorActor"  # one a cluster, for all of Ray Train
     return [found for found in alive if found.class_name != rays_own]
+
+
+@contextmanager
+def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Runs something in a thread until the block ends, and raises what it raised."""
+    over, raised = threading.Event(), []
+
+    def all_of_it() -> None:
+        try:
+            work(over)
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=all_of_it)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    if raised:
+        raise raised[0]
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from cbe.study.progress import Progress
 from cbe.study.trial import Shared, work
 from cbe.training.launch import Send
 from cbe.training.loop import train
-from tests.study.conftest import actors, curve, rows, run, study
+from tests.study.conftest import actors, beside, curve, rows, run, study
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -43,11 +43,8 @@ def killing(
 ) -> Callable[[Progress], AbstractContextManager[None]]:
     """Kills a process of an actor class once a trial has reported a step."""
 
-    @contextmanager
-    def watch(progress: Progress) -> Iterator[None]:
-        over = threading.Event()
-
-        def wait_and_kill() -> None:
+    def watch(progress: Progress) -> AbstractContextManager[None]:
+        def wait_and_kill(over: threading.Event) -> None:
             while not over.wait(0.05):
                 row = progress.ledger.rows.get(trial)
                 if row is None or (row.get("step") or 0) < step:
@@ -58,13 +55,7 @@ def killing(
                         killed.append(found.pid)
                         return
 
-        thread = threading.Thread(target=wait_and_kill)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+        return beside(wait_and_kill)
 
     return watch
 
