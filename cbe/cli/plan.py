@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cbe.cli import forecast, stores
 from cbe.cli.run import Settings
 from cbe.cli.studies import plain_table
+from cbe.errors import InputError
 from cbe.spec import StudyConfig, read_config
 from cbe.words import plural, span
 
@@ -30,9 +32,44 @@ def command(
     concurrent: Annotated[
         int | None, typer.Option(min=1, help="Trials at once; as many as fit on this machine when left out")
     ] = None,
+    gpus: Annotated[
+        str | None,
+        typer.Option(help="Play it through on clusters of so many GPUs, as 1,8,64; what follows is for this"),
+    ] = None,
+    trials: Annotated[int | None, typer.Option(min=1, help="Trials of the search; the file's")] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            help="A stored study whose trials are the measure; else that of the file's name, or a probe here"
+        ),
+    ] = None,
+    store: stores.Option = None,
+    speed: Annotated[float | None, typer.Option(help="So many times as fast as that measure; 1")] = None,
+    node_start: Annotated[
+        float | None, typer.Option(help="Seconds until a new machine has its first trial; 180")
+    ] = None,
+    idle: Annotated[float | None, typer.Option(help="Seconds until an idle machine leaves; 300")] = None,
+    usd_per_gpu_hour: Annotated[
+        float | None, typer.Option(help="A price; else the file's resources.usd_per_hour for each trial")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="An object for a program")] = False,
 ) -> None:
     """Say what a study will take: time, steps, money."""
+    terms = {"speed": speed, "node_start_s": node_start, "idle_s": idle, "usd_per_gpu_hour": usd_per_gpu_hour}
+    if gpus is not None:
+        if concurrent is not None:
+            raise InputError(
+                "--concurrent: with --gpus the GPUs say what runs at once; leave out one of them"
+            )
+        some = [*(settings or ()), *([] if trials is None else [f"budget.trials={trials}"])]
+        study = read_config(StudyConfig, file, some)
+        forecast.show(study, gpus, like, store, terms, as_json)
+        return
+    if like is not None or trials is not None or any(value is not None for value in terms.values()):
+        raise InputError(
+            "--like, --trials, --speed, --node-start, --idle, --usd-per-gpu-hour: are for --gpus; "
+            "add it, as --gpus 1,8,64"
+        )
     study = read_config(StudyConfig, file, settings or ())
     from cbe.cli.talk import say
     from cbe.study.plan import local_concurrency, measure, plan

@@ -79,10 +79,13 @@ class Room:
 
 
 @contextmanager
-def connected(study: StudyConfig, address: str | None) -> Iterator[None]:
-    """A connection to Ray for the time of a study; a cluster that is connected already stays so."""
+def connected(study: StudyConfig, address: str | None) -> Iterator[bool]:
+    """A connection to Ray for the time of a study: whether that is embedded in this process.
+
+    A cluster that is connected already stays so.
+    """
     if ray.is_initialized():
-        yield
+        yield False
         return
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     try:
@@ -104,7 +107,7 @@ def connected(study: StudyConfig, address: str | None) -> Iterator[None]:
             "or leave the address out"
         ) from None
     try:
-        yield
+        yield address == "local"
     finally:
         ray.shutdown()
 
@@ -116,10 +119,10 @@ def _knock(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=5).close()
 
 
-def size() -> Size:
+def size(embedded: bool = False) -> Size:
     """What the cluster can have: by the file it was made from, or else what is there."""
     here = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    grown = growth()
+    grown = None if embedded else growth()
     if grown is None:
         return Size(tuple(map(Machines, here)), len(here))
     head = [Machines(each) for each in here if HEAD in each]

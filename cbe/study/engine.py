@@ -58,10 +58,10 @@ def run(
 ) -> Progress:
     """Runs a study, or goes on with it: what the store has of it is kept and not run again."""
     folder = store.study(study.name)
-    with Claim(folder) as claim, cluster.connected(study, address):
+    with Claim(folder) as claim, cluster.connected(study, address) as embedded:
         with closing(Recorder(folder)) as recorder, closing(Bell()) as bell:
             recorder.load()
-            room = cluster.room(study, cluster.size())
+            room = cluster.room(study, cluster.size(embedded))
             cluster.require_shared(study, store, room)
             storage = open_storage(study.storage.optuna, journal(folder))
             sampling = Sampling(study, storage, recorder.rows, folder.uri)
@@ -157,14 +157,14 @@ def _trial(config: dict[str, Any], job: _Job) -> None:
     """The function Tune runs, in the trial's process."""
     name = tune.get_context().get_trial_name()  # its config may have become another trial's
     assignment = replace(Assignment.from_plain(config), trial=name)
-
-    shared, heard = _shared(job.shared[0]), ear(job.tower)
+    heard = ear(job.tower)
 
     def train(resume: str | None, send: Send, world: World) -> None:
-        # Several workers would have to agree on the step, which costs them more than it saves.
-        leave = (lambda: heard.word is not None) if world.size == 1 else shared.leave
+        shared = _shared(job.shared[0])
+        if world.size == 1:  # several workers would have to agree on the step, which costs more than it saves
+            shared = replace(shared, leave=lambda: heard.word is not None)
         try:
-            job.body(replace(shared, leave=leave), assignment, resume, send, world)
+            job.body(shared, assignment, resume, send, world)
         except Paused:
             if heard.word == "move":  # to be started again, elsewhere
                 raise
@@ -172,7 +172,7 @@ def _trial(config: dict[str, Any], job: _Job) -> None:
     def described(error: Exception) -> dict[str, Any] | None:
         return None if is_worth_a_retry(error) else dict(failure(error))
 
-    card = _card(shared, job.room, assignment) if job.room.workers > 1 else {}
+    card = _card(_shared(job.shared[0]), job.room, assignment) if job.room.workers > 1 else {}
     named = replace(job.workers, card=card, name=f"{name}-{time.time_ns()}")
     launch(train, named, assignment.resume, described)
 

@@ -97,8 +97,8 @@ class Plan:
 
 def plan(study: StudyConfig, *, concurrent: int, probe: Probe | None = None) -> Plan:
     """What a study takes with `concurrent` trials at once; without a probe, in steps only."""
-    trials = _trials(study)
-    ladder, confirm = rungs(study, trials), _confirm_runs(study, trials)
+    trials = search_trials(study)
+    ladder, confirm = rungs(study, trials), confirm_runs(study, trials)
     searched = _search_steps(ladder)
     bare = Plan(
         study=study.name,
@@ -111,7 +111,7 @@ def plan(study: StudyConfig, *, concurrent: int, probe: Probe | None = None) -> 
     )
     if probe is None:
         return bare
-    step_s = _step_s(study, probe)
+    step_s = step_seconds(study, probe)
     one_s = step_s.times(study.training.steps).plus(TRIAL_S)
     busy_s = Range(searched.low * step_s.low, searched.high * step_s.high).plus(trials * TRIAL_S)
     busy_s = Range(busy_s.low + one_s.low * confirm, busy_s.high + one_s.high * confirm)
@@ -125,7 +125,7 @@ def plan(study: StudyConfig, *, concurrent: int, probe: Probe | None = None) -> 
         trial_hours=trial_hours,
         gpu_hours=gpu_hours,
         usd=usd,
-        budget=_budget(study, taken),
+        budget=reached(study, taken),
         probe=probe,
     )
 
@@ -177,7 +177,7 @@ def _varies(study: StudyConfig) -> tuple[str, ...]:
     return tuple(key for key in study.search if key in (*COSTLY, *heads))
 
 
-def _trials(study: StudyConfig) -> int:
+def search_trials(study: StudyConfig) -> int:
     """Trials the search can have: its budget, where there are so many points."""
     fixed = 2 * len(study.pairs)
     if not study.search:
@@ -187,7 +187,7 @@ def _trials(study: StudyConfig) -> int:
     return study.trials
 
 
-def _confirm_runs(study: StudyConfig, trials: int) -> int:
+def confirm_runs(study: StudyConfig, trials: int) -> int:
     """Runs of the fixed configs and of as many others as are asked for and were tried."""
     pairs = len(study.pairs)
     sampled = math.ceil(max(0, trials - 2 * pairs) / pairs)
@@ -200,7 +200,7 @@ def _search_steps(ladder: tuple[Rung, ...]) -> Range:
     return Range(sum(r.low * steps for r, steps in stretches), sum(r.high * steps for r, steps in stretches))
 
 
-def _step_s(study: StudyConfig, probe: Probe) -> Range:
+def step_seconds(study: StudyConfig, probe: Probe) -> Range:
     """A step with its share of an evaluation and a checkpoint; at best several workers share all of it."""
     interval, workers = study.training.evaluation_interval, study.resources.workers
     low = (probe.step_s.low + probe.evaluation_s.low / interval) / workers
@@ -220,7 +220,8 @@ def _gpus(study: StudyConfig, probe: Probe) -> float:
     return each * study.resources.workers
 
 
-def _budget(study: StudyConfig, taken: dict[str, Range]) -> dict[str, Reached]:
+def reached(study: StudyConfig, taken: dict[str, Range]) -> dict[str, Reached]:
+    """Of each limit that the budget has, whether so much spends it."""
     limits = {name: limit for name in taken if (limit := getattr(study.budget, name)) is not None}
     return {
         name: "yes" if taken[name].low >= limit else "maybe" if taken[name].high >= limit else "no"

@@ -57,6 +57,8 @@ class Scaling:
 
     def __init__(self, ledger: Ledger, room: Room, bell: Bell) -> None:
         self._ledger, self._room, self._bell = ledger, room, bell
+        machines = room.size.machines
+        self._groups = {each.group: room.places(each.resources) for each in machines if each.group}
         self._sight, self._looked = Sight(), time.monotonic()
         self._wanted_since: float | None = None
         self._arrived: dict[str, float] = {}  # by node, since 1970
@@ -72,7 +74,7 @@ class Scaling:
     @property
     def tail_s(self) -> float:
         """Machines that nobody uses are kept for a while before they go."""
-        return self._room.size.idle_s * sum(node.places for node in self._sight.nodes.values())
+        return self._room.size.idle_s * sum(node.places for node in self._grown(self._sight))
 
     @property
     def start_s(self) -> float:
@@ -116,9 +118,12 @@ class Scaling:
         return replace(sight, starting=tuple(left))
 
     def _idle_places(self, sight: Sight) -> float:
-        sizes = {each.group: self._room.places(each.resources) for each in self._room.size.machines}
-        coming = sum(sizes.get(group, 0.0) for group in sight.starting)
-        return coming + sum(max(0.0, node.places - node.used) for node in sight.nodes.values())
+        coming = sum(self._groups.get(group, 0.0) for group in sight.starting)
+        return coming + sum(max(0.0, node.places - node.used) for node in self._grown(sight))
+
+    def _grown(self, sight: Sight) -> list[Node]:
+        """Machines that are there for studies alone; others would cost the same without."""
+        return [node for node in sight.nodes.values() if node.group in self._groups]
 
     def _came(self, name: str, node: Node, now: float) -> None:
         after_s = None if self._wanted_since is None else now - self._wanted_since
