@@ -61,6 +61,8 @@ class Purse:
 
     def reached(self) -> str | None:
         """The limit that is spent once trials have stopped and machines gone; None while there is room."""
+        if not self.limits:
+            return None
         used = self._price(self._spent_s + self._overhead.tail_s + STOP_S * self._ledger.busy)
         over = (name for name, limit in self.limits.items() if used[name] >= limit)
         return next((f"budget.{name} of {self.limits[name]:g} is spent" for name in over), None)
@@ -70,9 +72,11 @@ class Purse:
 
         Nothing is known of the time a trial takes until one has reported; the limit itself ends the first.
         """
+        if not self.limits:
+            return None
         rows = self._ledger.rows.copy()
         step_s = max((_step_s(row) for row in rows.values()), default=0.0)
-        if not self.limits or not step_s:
+        if not step_s:
             return None
         upper_s = step_s * _steps_left(self._ledger, assignment) + self._overhead.start_s
         running = (row for row in rows.values() if row["state"] == "running")

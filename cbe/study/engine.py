@@ -43,6 +43,7 @@ from cbe.training.launch import Send, Workers, launch
 RETRIES = 3  # of a trial whose process or node was lost
 SCRATCH = ".ray"
 LOOK_S = 1.0  # between looks for a wish to stop
+COUNT_S = 0.05  # between looks at the budget, which adds up all trials
 LEAVE_S = 30.0  # that trials have to keep a checkpoint when the study halts
 
 Body = Callable[[Shared, Assignment, str | None, Send, World], None]
@@ -186,7 +187,7 @@ class _Limits:
 
     def __init__(self, folder: StudyFolder, progress: Progress, purse: Purse, bell: Bell) -> None:
         self._folder, self._progress, self._purse, self.bell = folder, progress, purse, bell
-        self._looked, self._told = 0.0, 0.0
+        self._looked = self._counted = self._told = 0.0
 
     def __call__(self) -> bool:
         ledger, now = self._progress.ledger, time.monotonic()
@@ -201,8 +202,10 @@ class _Limits:
         return not (hears and ledger.busy) or now - self._told > LEAVE_S
 
     def _look(self, ledger: Ledger, now: float) -> None:
-        if spent := self._purse.reached():
-            ledger.halt(spent)
+        if now - self._counted > COUNT_S:
+            self._counted = now
+            if spent := self._purse.reached():
+                ledger.halt(spent)
         if now - self._looked > LOOK_S:
             self._looked, limit = now, ledger.study.budget.wall_hours
             if limit is not None and self._progress.elapsed_s / 3600 >= limit:
