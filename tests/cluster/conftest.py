@@ -34,6 +34,16 @@ def until(holds: Callable[[], Any], timeout_s: float = 60, what: str = "it") -> 
     return found
 
 
+def forget_token() -> None:
+    """Ray keeps the one that it has seen first in a process, and other tests have others."""
+    import cbe.environment  # noqa: F401  before Ray
+
+    # isort: split
+    from ray._private.authentication_test_utils import reset_auth_token_state
+
+    reset_auth_token_state()
+
+
 class Growing:
     """A head without room for trials, and groups of machines from none on."""
 
@@ -46,6 +56,7 @@ class Growing:
         token.write_text(secrets.token_hex(32))
         token.chmod(0o600)
         os.environ |= {"RAY_AUTH_TOKEN_PATH": str(token), VARIABLE: str(file)}  # as on its head
+        forget_token()
         environment = {
             **os.environ,
             "RAY_FAKE_CLUSTER": "1",
@@ -138,6 +149,7 @@ class Growing:
                     os.kill(int(entry.name), signal.SIGKILL)
         self.process.wait()
         del os.environ["RAY_AUTH_TOKEN_PATH"], os.environ[VARIABLE]
+        forget_token()
 
 
 def growing(**groups: tuple[int, dict[str, float]]) -> Growing:
