@@ -186,7 +186,7 @@ def test_panels_know_neither_html_nor_colours(made: Made) -> None:
             yield plain
 
     found = panels(gather(made.folder))
-    assert len(PANELS) == 12 and len(found) == 11
+    assert len(PANELS) == 13 and len(found) == 11
     said = [text for panel in found for text in strings(panel.to_plain())]
     assert not [text for text in said if re.match(r"#[0-9a-f]{3}|rgba?\(|<(?!b>)", text)]
     style = (Path(pages.__file__).parent / "page.css").read_text("utf-8")

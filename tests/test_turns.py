@@ -76,7 +76,7 @@ def entry(
     **known: Any,
 ) -> Entry:
     """A study whose driver said this last, and whose job Ray saw end so."""
-    found = Job("s", job, known.pop("message", ""), exit_code, NOON, NOON) if job else None
+    found = Job("s@1", "s", job, known.pop("message", ""), exit_code, NOON, NOON) if job else None
     last = Status({"host": "elsewhere", "beat": 2.0, **said})
     return Entry("s", replace(RUNNING, **known), last, found, stop)
 

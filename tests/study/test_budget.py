@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,16 @@ class Machines:
 
 
 @pytest.fixture
-def driver(tmp_path: Path) -> Callable[..., Driver]:
-    return lambda **budget: Driver(study(resources=A_SECOND, budget=budget), tmp_path)
+def driver(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
+    made: list[Driver] = []
+
+    def make(**budget: Any) -> Driver:
+        made.append(Driver(study(resources=A_SECOND, budget=budget), tmp_path))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.die()
 
 
 def took(driver: Driver, trial: str, **row: Any) -> None:
