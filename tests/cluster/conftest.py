@@ -34,13 +34,15 @@ def until(holds: Callable[[], Any], timeout_s: float = 60, what: str = "it") -> 
     return found
 
 
-def forget_token() -> None:
-    """Ray keeps the one that it has seen first in a process, and other tests have others."""
+def forget_ray() -> None:
+    """Other tests may have left one running in this process, and Ray keeps the token that it saw first."""
     import cbe.environment  # noqa: F401  before Ray
 
     # isort: split
+    import ray
     from ray._private.authentication_test_utils import reset_auth_token_state
 
+    ray.shutdown()
     reset_auth_token_state()
 
 
@@ -56,7 +58,7 @@ class Growing:
         token.write_text(secrets.token_hex(32))
         token.chmod(0o600)
         os.environ |= {"RAY_AUTH_TOKEN_PATH": str(token), VARIABLE: str(file)}  # as on its head
-        forget_token()
+        forget_ray()
         environment = {
             **os.environ,
             "RAY_FAKE_CLUSTER": "1",
@@ -149,7 +151,7 @@ class Growing:
                     os.kill(int(entry.name), signal.SIGKILL)
         self.process.wait()
         del os.environ["RAY_AUTH_TOKEN_PATH"], os.environ[VARIABLE]
-        forget_token()
+        forget_ray()
 
 
 def growing(**groups: tuple[int, dict[str, float]]) -> Growing:
