@@ -76,7 +76,7 @@ def test_machines_come_for_trials_and_go_when_none_is_left(cards: Growing, tmp_p
 
         return beside(look)
 
-    assert not cards.nodes()
+    until(lambda: not cards.nodes(), what="an empty cluster")
     config = on_cards(budget={"trials": 4}, training={"steps": 400}, resources={"concurrent": 3})
     progress, folder = run(config, tmp_path, address=cards.address, watch=watch)
     assert progress.stage == "finished"
@@ -207,6 +207,7 @@ def test_a_config_that_needs_a_large_card_gets_one(cards: Growing, tmp_path: Pat
 
 
 def test_a_folder_of_one_machine_is_refused_as_a_store(cards: Growing, tmp_path: Path) -> None:
+    until(lambda: not cards.nodes(), what="an empty cluster")  # after the test before
     with pytest.raises(InputError, match="is a folder of one machine") as refused:
         run(on_cards(storage={"shared": False}), tmp_path, address=cards.address)
     assert "storage.shared: true" in str(refused.value)
