@@ -202,7 +202,8 @@ def test_a_config_that_needs_a_large_card_gets_one(cards: Growing, tmp_path: Pat
     _, folder = run(config, tmp_path, address=cards.address, body=bowl)
     assert len(rows(folder)) == 3  # one network alone, the paper's five heads on it, and twenty networks
     came = Counter(each["group"] for each in events(folder, "node came"))
-    assert came["large"] == 1
+    # A small trial may take the large machine where that comes first; another then comes for the large one.
+    assert 1 <= came["large"] <= 2
     assert 1 <= came["small"] <= 2
 
 
