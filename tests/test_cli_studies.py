@@ -406,7 +406,10 @@ def test_a_study_that_is_there_goes_on_by_the_file_that_is_run(
 
 def test_a_new_limit_is_given_in_short(folder: StudyFolder, cbe_: Cbe) -> None:
     nowhere = ["--address", "127.0.0.1:1"]
-    more = cbe_("resume", "heads", "--budget", "usd=20", "--budget", "gpu_hours=8", *nowhere)
+    free = cbe_("resume", "heads", "--budget", "usd=20", *nowhere)
+    assert free.code == 2 and "nothing costs anything while resources.usd_per_hour is 0" in free.err
+    priced = ["--set", "resources.usd_per_hour=1.2"]
+    more = cbe_("resume", "heads", "--budget", "usd=20", "--budget", "gpu_hours=8", *priced, *nowhere)
     assert more.code == 2 and "no Ray cluster at 127.0.0.1:1" in more.err
     budget = load(Store.open("results"), "heads")[0].budget
     assert (budget.usd, budget.gpu_hours) == (20, 8)

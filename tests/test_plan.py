@@ -89,7 +89,7 @@ def test_steps_are_those_of_every_stretch_between_rungs_and_of_the_confirmation(
 
 
 def test_without_a_probe_nothing_is_said_of_time_and_money() -> None:
-    found = plan(study(budget={"trials": 9, "usd": 0.01}), concurrent=2)
+    found = plan(study(budget={"trials": 9, "usd": 0.01}, resources={"usd_per_hour": 1}), concurrent=2)
     assert (found.wall_s, found.trial_hours, found.gpu_hours, found.usd) == (None, None, None, None)
     assert found.budget == {}
 

@@ -227,6 +227,8 @@ def test_a_name_that_could_not_be_a_folder_is_refused(name: str) -> None:
         # cost
         (["budget.trials=0"], "budget.trials: 0"),
         (["budget.usd=0"], "budget.usd: 0"),
+        (["budget.usd=5"], "budget.usd: 5: nothing costs anything while resources.usd_per_hour is 0"),
+        (["budget.gpu_hours=5", "resources.gpus=0"], "budget.gpu_hours: 5: no trial uses a GPU"),
         (["resources.gpus=1.5"], "a worker shares one card (below 1) or has whole ones"),
         (["resources.cpus=0"], "resources.cpus: 0"),
         (["resources.usd_per_hour=-1"], "resources.usd_per_hour: -1"),
@@ -304,7 +306,11 @@ def test_numbers_that_yaml_takes_for_text_are_numbers_in_the_search() -> None:
         {},
         {"search": {}},
         {"search": "default", "method": "freematch", "ensemble": "single"},
-        {"objective": ["validation_error", "macs"], "confirm": {"seeds": [5, 6, 7]}, "budget": {"usd": 3}},
+        {
+            "objective": ["validation_error", "macs"],
+            "confirm": {"seeds": [5, 6, 7]},
+            "budget": {"wall_hours": 3},
+        },
         {"search": {"training.lr": {"float": [0.1, 0.3], "step": 0.1, "when": {"ensemble.kind": "channel"}}}},
     ],
 )

@@ -46,7 +46,7 @@ def check(
 @app.command()
 def cost(
     file: File,
-    hours: Annotated[float, typer.Option(min=0, help="Of which to tell the price, too")] = 1,
+    hours: Annotated[float, typer.Option(min=0, max=1e6, help="Of which to tell the price, too")] = 1,
     as_json: Json = False,
 ) -> None:
     """Say what a cluster costs: idle, each group, and at its full size."""

@@ -260,9 +260,8 @@ LOCAL_RULES: Mapping[str, Rule] = {
 def unfilled(document: Document) -> Iterator[Fault]:
     """What is still to be written into a file before it can be brought up."""
     for place, value in _texts(document.plain):
-        found = re.search(r"\byour-[a-z]+", value)
-        if found:
-            yield Fault(document.where(*place), f"{found[0]} stands for a name of yours", "write that there")
+        for found in dict.fromkeys(re.findall(r"\byour-[a-z]+", value)):
+            yield Fault(document.where(*place), f"{found} stands for a name of yours", "write that there")
 
 
 def _texts(plain: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:

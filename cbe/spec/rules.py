@@ -177,7 +177,7 @@ def study_faults(study: StudyConfig) -> Iterator[Found]:
     if not base:  # without a base there is nothing to search in
         found = impossible(study.search, study.values({}), lambda point: study.train_config(point, 0, 0))
         yield from ((("search", *place), problem, hint) for place, problem, hint in found)
-    for faults in (_sampler_faults, _scheduler_faults, _confirm_faults, _worker_faults):
+    for faults in (_sampler_faults, _scheduler_faults, _confirm_faults, _worker_faults, _budget_faults):
         yield from faults(study)
 
 
@@ -194,6 +194,17 @@ def _base_faults(study: StudyConfig) -> Iterator[Found]:
     }
     for key in (key for key, set_in_vain in lacking.items() if set_in_vain):
         yield ("method", key), f"{name} has no {key} to set", "leave it out"
+
+
+def _budget_faults(study: StudyConfig) -> Iterator[Found]:
+    """Limits that nothing could ever reach."""
+    budget, resources = study.budget, study.resources
+    if budget.usd is not None and not resources.usd_per_hour:
+        problem = f"{budget.usd:g}: nothing costs anything while resources.usd_per_hour is 0"
+        yield ("budget", "usd"), problem, "set that to the price of what one trial occupies"
+    if budget.gpu_hours is not None and resources.gpus == 0:
+        problem = f"{budget.gpu_hours:g}: no trial uses a GPU while resources.gpus is 0"
+        yield ("budget", "gpu_hours"), problem, "use budget.wall_hours, or leave it out"
 
 
 def _sampler_faults(study: StudyConfig) -> Iterator[Found]:
