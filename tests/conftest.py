@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from cbe.cli import console
 from cbe.data import Dataset, open_dataset
 from cbe.spec import TrainConfig
 from cbe.store.folder import Store
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -151,14 +151,12 @@ def free_port() -> int:
 
 def wait_for_port(port: int, patience_s: float = 30) -> None:
     """Until somebody listens there."""
-    until = time.monotonic() + patience_s
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            assert time.monotonic() < until, f"nobody listens on port {port}"
-            time.sleep(0.05)
+
+    def listens() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    until(listens, patience_s, f"somebody on port {port}")
 
 
 @contextmanager

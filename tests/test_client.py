@@ -6,8 +6,7 @@ import json
 import os
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -35,6 +34,7 @@ from cbe.study.control import born
 from cbe.study.overview import details, overviews
 from tests.conftest import Cbe
 from tests.made import SECTIONS, Made, finished, status, whole
+from tests.waiting import until
 
 NOBODY = "http://127.0.0.1:9"  # where no Ray is
 ALIVE = {"pid": os.getpid(), "born": born(os.getpid()), "host": socket.gethostname()}
@@ -90,14 +90,6 @@ def served(tmp_path: Path) -> Iterator[Served]:
 def client(served: Served) -> Iterator[Client]:
     with cbe.connect(served.url) as found:
         yield found
-
-
-def until(holds: Callable[[], bool], timeout_s: float = 60) -> None:
-    """Waits for what the service sees when it next looks at its store."""
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, "it never came to hold"
-        threading.Event().wait(0.05)
 
 
 def finished_there(served: Served) -> Made:

@@ -8,8 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,19 +18,11 @@ import yaml
 
 from cbe.cluster.growth import VARIABLE
 from tests.conftest import free_port
+from tests.waiting import until
 
 HEAD_ID = "f" * 51 + "00000"
 IDLE_S = 6.0
 PROVIDER = "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider"
-
-
-def until(holds: Callable[[], Any], timeout_s: float = 60, what: str = "it") -> Any:
-    """What comes to hold."""
-    deadline = time.monotonic() + timeout_s
-    while not (found := holds()):
-        assert time.monotonic() < deadline, f"{what} never came to hold"
-        time.sleep(0.1)
-    return found
 
 
 def forget_ray() -> None:

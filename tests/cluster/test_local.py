@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.cluster.conftest import until
 from tests.conftest import free_port
+from tests.waiting import until
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -26,10 +26,11 @@ from cbe.spec import StudyConfig
 from cbe.store.folder import StudyFolder
 from cbe.study.progress import Progress
 from tests.cluster.bodies import counted
-from tests.cluster.conftest import IDLE_S, Growing, until
+from tests.cluster.conftest import IDLE_S, Growing
 from tests.study.bodies import bowl
 from tests.study.conftest import beside, curve, rows, run, study
 from tests.study.test_faults import unbroken
+from tests.waiting import until
 
 EVERY = 20
 Watch = Callable[[Progress], AbstractContextManager[None]]

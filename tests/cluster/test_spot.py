@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from cbe.cluster.notice import node_ids
-from tests.cluster.conftest import Growing, until
+from tests.cluster.conftest import Growing
+from tests.waiting import until
 
 ROOT = Path(__file__).parent.parent.parent
 CARD = {"CPU": 1, "GPU": 1}

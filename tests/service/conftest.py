@@ -7,9 +7,7 @@ import signal
 import ssl
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,18 +21,10 @@ from cbe.service.tokens import Role, Tokens
 from cbe.store.folder import Store, StudyFolder
 from tests.conftest import free_port
 from tests.study.conftest import study
+from tests.waiting import until
 
 CBE = str(Path(sys.executable).with_name("cbe"))
 NOBODY = "http://127.0.0.1:9"  # where no Ray is
-
-
-def until(holds: Callable[[], Any], timeout_s: float = 120, what: str = "it") -> Any:
-    """Waits for something to come to hold, and gives what it is."""
-    deadline = time.monotonic() + timeout_s
-    while not (found := holds()):
-        assert time.monotonic() < deadline, f"{what} never came to hold"
-        threading.Event().wait(0.1)
-    return found
 
 
 class Served:

@@ -22,7 +22,8 @@ from cbe.service.service import Service
 from cbe.service.tokens import CACHE_S, Role, Tokens
 from cbe.store.folder import Store
 from tests.conftest import Cbe
-from tests.service.conftest import NOBODY, Served, bearer, serving, text_of, until
+from tests.service.conftest import NOBODY, Served, bearer, serving, text_of
+from tests.waiting import until
 
 Roles = tuple[Served, dict[str, str]]
 Operation = tuple[str, str]

@@ -14,8 +14,9 @@ from typing import Any
 from cbe.service.head import Head, started
 from cbe.study.control import status
 from tests.conftest import free_port
-from tests.service.conftest import CBE, NOBODY, Served, serving, text_of, until
+from tests.service.conftest import CBE, NOBODY, Served, serving, text_of
 from tests.study.conftest import curve, rows
+from tests.waiting import until
 
 LONGER = {
     "training": {"steps": 200, "eval_every": 10},

@@ -12,7 +12,8 @@ from typing import Any
 import cbe
 from cbe.report.best import best
 from cbe.service.head import Head
-from tests.service.conftest import CBE, Served, text_of, until
+from tests.service.conftest import CBE, Served, text_of
+from tests.waiting import until
 
 QUICKSTART = Path(__file__).parents[2] / "studies" / "quickstart.yaml"
 SHORTER = [

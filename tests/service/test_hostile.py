@@ -26,7 +26,8 @@ from cbe.service.serve import _OneLine
 from cbe.service.wire import MOST_HEAD
 from cbe.spec import StudyConfig
 from tests.made import HOSTILE, finished
-from tests.service.conftest import NOBODY, Served, serving, text_of, until
+from tests.service.conftest import NOBODY, Served, serving, text_of
+from tests.waiting import until
 
 Text = str | bytes
 

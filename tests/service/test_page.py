@@ -22,7 +22,8 @@ from cbe.service.submissions import Submission
 from cbe.store.folder import Store
 from tests.browser import Shown
 from tests.made import HOSTILE, Made, finished, status
-from tests.service.conftest import Served, serving, text_of, until
+from tests.service.conftest import Served, serving, text_of
+from tests.waiting import until
 
 MS = 120_000  # other tests may have the cores
 PLAIN = " ".join(HOSTILE.split())

@@ -18,7 +18,8 @@ from cbe.service.service import Service
 from cbe.service.tokens import Role, Tokens
 from cbe.store.folder import Store
 from tests.made import finished
-from tests.service.conftest import NOBODY, Served, serving, until
+from tests.service.conftest import NOBODY, Served, serving
+from tests.waiting import until
 
 BLOCKER = "blocker"
 

@@ -17,7 +17,7 @@ from cbe.spec import StudyConfig
 from cbe.store.folder import StudyFolder
 from tests.study.bodies import bowl
 from tests.study.conftest import actors, curve, rows, run, study
-from tests.study.test_faults import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("cluster")
 

@@ -6,7 +6,6 @@ import os
 import resource
 import signal
 import threading
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -25,17 +24,11 @@ from cbe.study.trial import Shared, work
 from cbe.training.launch import Send
 from cbe.training.loop import train
 from tests.study.conftest import actors, beside, curve, rows, run, study
+from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
 FIGURES = ("loss", "loss_unlabeled", "loss_lb", "validation_error", "sampling_rate")
-
-
-def until(holds: Callable[[], bool], timeout_s: float = 30) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, "it never came to hold"
-        threading.Event().wait(0.1)
 
 
 def killing(
