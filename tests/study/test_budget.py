@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,12 @@ from typing import Any
 import pytest
 
 from cbe.study.budget import Purse
+from cbe.study.control import ask_to_stop
+from cbe.study.progress import Progress
 from cbe.study.trial import newest
-from tests.study.conftest import curve, rows, run, study
+from tests.study.conftest import beside, curve, rows, run, study
 from tests.study.test_agenda import Driver
+from tests.waiting import until
 
 A_SECOND = {"usd_per_hour": 3600}  # costs a dollar
 
@@ -102,22 +107,31 @@ def test_the_agenda_waits_for_what_runs_and_then_halts(driver: Callable[..., Dri
 
 @pytest.mark.usefixtures("cluster")
 def test_a_study_that_needs_more_stops_at_its_budget_keeps_all_and_goes_on_with_more(tmp_path: Path) -> None:
-    given = {"training": {"steps": 1500, "eval_every": 50}, "scheduler": "none", "resources": A_SECOND}
-    progress, folder = run(study(**given, budget={"trials": 2, "usd": 24}), tmp_path)
-    assert progress.halted == "budget.usd of 24 is spent"
+    # Long enough that both trials are well past the start of their process, which nothing can cut short.
+    given = {"training": {"steps": 40_000, "eval_every": 100}, "scheduler": "none", "resources": A_SECOND}
+    progress, folder = run(study(**given, budget={"trials": 2, "usd": 90}), tmp_path)
+    assert progress.halted == "budget.usd of 90 is spent"
     found = rows(folder)
-    assert sum(row["cost_usd"] for row in found.values()) == pytest.approx(24, rel=0.02)
+    assert sum(row["cost_usd"] for row in found.values()) == pytest.approx(90, rel=0.02)
     assert [row["state"] for row in found.values()] == ["interrupted"] * 2
     stopped = {row["trial"]: row for row in folder.table("events").to_pylist() if row["kind"] == "paused"}
     for name, row in found.items():  # a checkpoint each, of the very step it was stopped at
         step = json.loads(stopped[name]["details"])["step"]
-        assert newest(folder, name, row["step"] or 0, 50) == f"checkpoints/{name}/{step:09d}.pt"
+        assert newest(folder, name, row["step"] or 0, 100) == f"checkpoints/{name}/{step:09d}.pt"
 
-    progress, folder = run(study(**given, budget={"trials": 2, "usd": 1000}), tmp_path)
-    assert progress.stage == "finished"
-    for name, before in found.items():
-        assert rows(folder)[name]["cost_usd"] > before["cost_usd"]
-        assert [step for step, *_ in curve(folder, name)] == list(range(50, 1501, 50))
+    def watch(progress: Progress) -> AbstractContextManager[None]:
+        def stop(over: threading.Event) -> None:
+            now = progress.ledger.rows
+            until(lambda: all(now[name]["step"] > row["step"] for name, row in found.items()), what="reports")
+            ask_to_stop(folder)
+
+        return beside(stop)
+
+    progress, folder = run(study(**given, budget={"trials": 2, "usd": 90_000}), tmp_path, watch=watch)
+    assert progress.halted == "it was asked to stop"
+    for name, row in rows(folder).items():
+        assert row["cost_usd"] > found[name]["cost_usd"]
+        assert [step for step, *_ in curve(folder, name)] == list(range(100, row["step"] + 1, 100))
 
 
 @pytest.mark.usefixtures("cluster")
