@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import ray
+
 from cbe.ssl.world import World
 from cbe.study.assignment import Assignment
 from cbe.study.trial import Shared, work
 from cbe.training.launch import Send
+from tests.waiting import until
 
 
 def counted(shared: Shared, assignment: Assignment, resume: str | None, send: Send, world: World) -> None:
@@ -26,3 +29,21 @@ def counted(shared: Shared, assignment: Assignment, resume: str | None, send: Se
 
     note(begins=int(Path(resume).stem) if resume else 0)
     work(shared, assignment, resume, tell, world)
+
+
+def held(shared: Shared, assignment: Assignment, resume: str | None, send: Send, world: World) -> None:
+    """As `counted`; a trial that is new waits after its first report until it is told to leave."""
+
+    def tell(metrics: dict[str, Any], checkpoint: str | None) -> None:
+        send(metrics, checkpoint)
+        if resume is None and "step" in metrics:
+            until(shared.leave, what="a word")
+
+    counted(shared, assignment, resume, tell, world)
+
+
+def last_alone(shared: Shared, assignment: Assignment, resume: str | None, send: Send, world: World) -> None:
+    """Trains as ever; the fourth trial only when its own machine is the only one that is left."""
+    if assignment.trial == "t0003":
+        until(lambda: sum(node["Alive"] and "GPU" in node["Resources"] for node in ray.nodes()) == 1)
+    work(shared, assignment, resume, send, world)

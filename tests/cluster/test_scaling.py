@@ -25,7 +25,7 @@ from cbe.report.page.panels import panels
 from cbe.spec import StudyConfig
 from cbe.store.folder import StudyFolder
 from cbe.study.progress import Progress
-from tests.cluster.bodies import counted
+from tests.cluster.bodies import counted, held, last_alone
 from tests.cluster.conftest import IDLE_S, Growing
 from tests.study.bodies import bowl
 from tests.study.conftest import beside, curve, rows, run, study
@@ -78,8 +78,8 @@ def test_machines_come_for_trials_and_go_when_none_is_left(cards: Growing, tmp_p
         return beside(look)
 
     until(lambda: not cards.nodes(), what="an empty cluster")
-    config = on_cards(budget={"trials": 4}, training={"steps": 400}, resources={"concurrent": 3})
-    progress, folder = run(config, tmp_path, address=cards.address, watch=watch)
+    config = on_cards(budget={"trials": 4}, training={"steps": 100}, resources={"concurrent": 3})
+    progress, folder = run(config, tmp_path, address=cards.address, watch=watch, body=last_alone)
     assert progress.stage == "finished"
     assert Counter(row["state"] for row in rows(folder).values()) == {"completed": 4}
     until(lambda: not cards.nodes(), what="an empty cluster")
@@ -175,12 +175,13 @@ def test_a_trial_leaves_a_machine_that_is_drained_and_goes_on_elsewhere(
 
         return beside(drain)
 
+    until(lambda: not cards.nodes(), what="an empty cluster")
     config = on_cards(
-        training={"steps": 400, "eval_every": 100},
+        training={"steps": 200, "eval_every": 100},
         budget={"trials": 1},
         resources={"concurrent": 1},
     )
-    progress, folder = run(config, tmp_path, address=cards.address, watch=watch, body=counted)
+    progress, folder = run(config, tmp_path, address=cards.address, watch=watch, body=held)
     assert progress.stage == "finished"
     assert drained
     (paused,) = events(folder, "paused")
