@@ -73,6 +73,29 @@ class Judge(TrialScheduler):
         return True
 
 
+class _HyperBand(HyperBandScheduler):
+    """Ray's, in which trials would wait for ever where nobody of their bracket is left to report.
+
+    That is so where one evaluation passes several rungs, and where a trial fails after the first rung.
+    """
+
+    def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
+        bracket, _ = self._trial_info[trial]
+        bracket.cleanup_trial(trial)
+        if not bracket.is_being_processed:
+            self._process_bracket(tune_controller, bracket)
+
+    def _process_bracket(self, tune_controller: Any, bracket: Any) -> str:
+        action, bracket.is_being_processed = TrialScheduler.PAUSE, True
+        while bracket.current_trials():
+            said = super()._process_bracket(tune_controller, bracket)
+            action = action if action == TrialScheduler.STOP else said  # of the trial that has reported
+            if bracket.finished() or not bracket.cur_iter_done():
+                break
+        bracket.is_being_processed = False
+        return str(action)
+
+
 def scheduler(study: StudyConfig, curves: Curves = ()) -> TrialScheduler:
     """The study's scheduler; `curves` are those of trials that ended before, against which new ones stand."""
     made = SCHEDULERS[study.scheduler.name](study)
@@ -105,7 +128,7 @@ def _asha(study: StudyConfig) -> TrialScheduler:
 
 
 def _hyperband(study: StudyConfig) -> TrialScheduler:
-    return HyperBandScheduler(
+    return _HyperBand(
         **_target(study), max_t=study.training.steps, reduction_factor=study.scheduler.reduction
     )
 

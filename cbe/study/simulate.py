@@ -211,12 +211,6 @@ class _Replay:
             self._now, _, trial = heapq.heappop(self._events)
             self._report(trial)
             self._fill()
-        if self._live:
-            raise InputError(
-                f"scheduler: after {len(self._rows)} trials {len(self._live)} others wait for ever, since "
-                f"Ray's {self._study.scheduler.name} has rungs closer than two evaluations; wanted a smaller "
-                "training.eval_every, or asha"
-            )
         self._machines.end()
         ended = Counter((row["role"], row["state"]) for row in self._rows)
         return Outcome(

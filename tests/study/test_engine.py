@@ -149,6 +149,20 @@ def test_every_scheduler_ends_its_trials(scheduler: str, tmp_path: Path) -> None
     assert {row["state"] for row in rows(folder).values()} <= {"completed", "stopped"}
 
 
+def test_a_hyperband_whose_rungs_are_closer_than_evaluations_leaves_no_trial_waiting(tmp_path: Path) -> None:
+    config = study(
+        scheduler={"name": "hyperband"},
+        training={"eval_every": 20},
+        search={"loss.weights.lb": {"float": [0.1, 3]}},
+        budget={"trials": 16},
+        resources={"concurrent": 8},
+    )
+    _, folder = run(config, tmp_path, body=bowl)
+    states = Counter(row["state"] for row in rows(folder).values())
+    assert states.keys() == {"completed", "stopped"}
+    assert states.total() == 16
+
+
 def test_a_grid_runs_each_point_once_on_each_seed(tmp_path: Path) -> None:
     space = {"ensemble.kind": ["channel", "single"], "loss.weights.lb": [0, 1]}
     config = study(sampler="grid", search=space, seeds=[0, 1], budget={}, scheduler="none")
