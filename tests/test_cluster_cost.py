@@ -16,13 +16,15 @@ from cbe.errors import InputError
 ROOT = Path(__file__).parent.parent
 
 
-def priced(folder: Path, groups: dict[str, dict[str, Any]], max_workers: int) -> Any:
+def priced(
+    folder: Path, groups: dict[str, dict[str, Any]], max_workers: int, region: str = "us-east-2"
+) -> Any:
     """The bill of a file with a head of m6i.large and given groups of AWS machines."""
     head = {"resources": {"CPU": 0}, "max_workers": 0, "node_config": {"InstanceType": "m6i.large"}}
     config = {
         "cluster_name": "x",
         "max_workers": max_workers,
-        "provider": {"type": "aws", "region": "us-east-2"},
+        "provider": {"type": "aws", "region": region},
         "head_node_type": "head",
         "available_node_types": {"head": head, **groups},
     }
@@ -114,6 +116,22 @@ def test_the_bill_is_plain_for_a_program(tmp_path: Path) -> None:
     assert json.loads(json.dumps(bill)) == bill
     assert bill["idle_usd"] == pytest.approx(24 * cost(ROOT / "cluster/aws.yaml").idle_usd_h, abs=1e-3)
     assert bill["prices_as_of"] == price_list().as_of.isoformat()
+
+
+def test_prices_of_another_region_are_told_as_such(tmp_path: Path) -> None:
+    groups = {"a": group("g6.xlarge", 1)}
+    assert not priced(tmp_path, groups, 1).elsewhere
+    there = priced(tmp_path, groups, 1, region="eu-west-1")
+    assert there.elsewhere
+    assert there.to_plain()["file_region"] == "eu-west-1"
+
+
+def test_a_file_without_machines_has_no_price(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    for text in ("cluster_name: x\nprovider: {type: aws}\n", "apiVersion: v1\nkind: Namespace\n"):
+        file.write_text(text)
+        with pytest.raises(InputError, match="describes no machines"):
+            cost(file)
 
 
 def test_this_machine_costs_nothing() -> None:

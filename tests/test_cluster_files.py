@@ -136,6 +136,8 @@ def replace(old: str, new: str, key: str) -> Change:
     return change
 
 
+_SPOT = ("available_node_types", "small-spot", "node_config", "InstanceMarketOptions")
+
 BROKEN: dict[str, tuple[Change, str, str]] = {
     "no idle timeout": (take("idle_timeout_minutes"), "idle-timeout", "idle_timeout_minutes"),
     "an idle timeout of a day": (put(1440, "idle_timeout_minutes"), "idle-timeout", "1440"),
@@ -171,6 +173,17 @@ BROKEN: dict[str, tuple[Change, str, str]] = {
         put(5, "available_node_types", "small-on-demand", "priority"),
         "fallback",
         "give it priority 6",
+    ),
+    "a misspelt market": (
+        put({"MarketTyp": "spot"}, *_SPOT),
+        "market",
+        "wanted `InstanceMarketOptions: {MarketType: spot}`",
+    ),
+    "an unknown market": (put({"MarketType": "Spot"}, *_SPOT), "market", "small-spot.node_config"),
+    "auth turned off again": (
+        replace("ray start", "export RAY_AUTH_MODE=disabled; ray start", "head_start_ray_commands"),
+        "auth",
+        "RAY_AUTH_MODE=disabled",
     ),
     "auth off on the head": (
         replace("RAY_AUTH_MODE=token", "RAY_AUTH_MODE=disabled", "head_start_ray_commands"),
@@ -256,6 +269,11 @@ def test_what_is_refused_is_refused_for_that_alone(tmp_path: Path) -> None:
     assert told
     line = (tmp_path / "changed.yaml").read_text().splitlines()[int(told[1]) - 1]
     assert "FromPort: 8265" in line
+
+
+def test_what_ray_tells_is_not_told_twice(tmp_path: Path) -> None:
+    (fault,) = refused(tmp_path, put("five", "idle_timeout_minutes"))
+    assert "[ray]" in fault
 
 
 @pytest.mark.parametrize("change", [lambda config: None, open_port(22), open_port(8265, "10.0.0.0/8")])

@@ -107,6 +107,8 @@ def _print(bill: Bill, hours: float) -> None:
         more = f"   {usd_h * hours:,.2f} USD in {hours:g} h" if hours != 1 else ""
         out.print(Text(f"{name:{width}}  {usd_h:,.2f} USD/h{more}"))
     where = f" in {bill.region}" if bill.region else ""
+    if bill.elsewhere:
+        where += f" (not {bill.file_region}, where the cluster would be)"
     say(
         f"List prices{where} as of {bill.as_of}, with disks and addresses, without traffic and the bucket: "
         "check them with your cloud."

@@ -8,9 +8,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from cbe.cluster.files import ClusterFile, read_one
+from cbe.cluster.files import ClusterFile, at, read_one
 from cbe.cluster.groups import Group, ray_groups
 from cbe.cluster.prices import price_list
+from cbe.cluster.rules import is_local
+from cbe.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,15 @@ class Bill:
     file: Path
     as_of: date
     region: str
+    file_region: str | None  # where the cluster would be
     head: GroupCost | None
     workers: tuple[GroupCost, ...]
     max_workers: int
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the prices are of another region than the cluster."""
+        return self.file_region is not None and self.file_region not in self.region.split()
 
     @property
     def idle_usd_h(self) -> float:
@@ -74,6 +82,7 @@ class Bill:
             "file": str(self.file),
             "prices_as_of": self.as_of.isoformat(),
             "region": self.region,
+            "file_region": self.file_region,
             "head": self.head.to_plain() if self.head else None,
             "groups": [each.to_plain() for each in self.workers],
             "max_workers": self.max_workers,
@@ -88,6 +97,8 @@ def cost(path: Path) -> Bill:
     """What the cluster of a file or a folder costs."""
     file = read_one(path)
     groups, most = _groups(file)
+    if not groups and not is_local(file.documents[0]):
+        raise InputError(f"{file.path}: describes no machines; give a file as cluster/aws.yaml")
     prices = price_list()
     regions: dict[str, None] = {}
     priced: list[GroupCost] = []
@@ -103,10 +114,16 @@ def cost(path: Path) -> Bill:
         file=file.path,
         as_of=prices.as_of,
         region=", ".join(regions),
+        file_region=_region(file) if regions else None,
         head=heads[0] if heads else None,
         workers=tuple(each for each in priced if not each.group.head),
         max_workers=most,
     )
+
+
+def _region(file: ClusterFile) -> str | None:
+    provider = at(file.documents[0].plain, dict, "provider") or {}
+    return at(provider, str, "region") or at(provider, str, "location")
 
 
 def _groups(file: ClusterFile) -> tuple[list[Group], int]:

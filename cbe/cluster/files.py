@@ -106,7 +106,7 @@ def _documents(path: Path) -> Iterator[Document]:
     found = [(before, *parse("\n" * before + part, path)) for before, part in parts]
     filled = [Document(path, plain, lines) for _, plain, lines in found if plain]
     if not filled:
-        raise InputError(f"{path}: is empty; cluster/aws.yaml shows what a cluster file looks like")
+        raise InputError(f"{path}: is empty; cluster/aws.yaml and cluster/kuberay show what goes in")
     yield from filled
 
 

@@ -70,11 +70,28 @@ def _offer(group: Group) -> str:
     return "{" + ", ".join(f"{name}: {count:g}" for name, count in group.resources.items()) + "}"
 
 
+def _market(document: Document, groups: list[Group]) -> Iterator[Fault]:
+    """Clouds take a word that they do not know for none, and bill the price on demand."""
+    for group in (group for group in groups if "spot" in group.name.lower() and not group.spot):
+        where = document.where("available_node_types", group.name, "node_config")
+        word = _SPOT.get(at(document.plain, str, "provider", "type") or "")
+        problem = "its name says spot, and nothing in here makes it so"
+        yield Fault(where, problem, f"wanted `{word}`" if word else "give it another name")
+
+
+_SPOT = {
+    "aws": "InstanceMarketOptions: {MarketType: spot}",
+    "gcp": "scheduling: {provisioningModel: SPOT}",
+    "azure": "azure_arm_parameters: {priority: Spot}",
+}
+
+
 def _idle_timeout(document: Document, groups: list[Group]) -> Iterator[Fault]:
     minutes = at(document.plain, (int, float), "idle_timeout_minutes")
     hint = f"set idle_timeout_minutes to at most {MOST_IDLE_MIN}"
     if minutes is None:
-        yield Fault(document.where("idle_timeout_minutes"), "is missing", hint)
+        if "idle_timeout_minutes" not in document.plain:  # Ray tells what is of a wrong type
+            yield Fault(document.where("idle_timeout_minutes"), "is missing", hint)
     elif not 0 < minutes <= MOST_IDLE_MIN:
         yield Fault(
             document.where("idle_timeout_minutes"), f"{minutes:g}: wanted 1 to {MOST_IDLE_MIN} minutes", hint
@@ -129,9 +146,9 @@ def _auth(document: Document, groups: list[Group]) -> Iterator[Fault]:
         if not commands:
             yield Fault(document.where(key), "has no `ray start`", "take the commands of cluster/aws.yaml")
         for where, command in commands:
-            mode = re.search(r"\bRAY_AUTH_MODE=(\w+)", command)
-            if not mode or mode[1] != "token" or mode.start() > command.index("ray start"):
-                problem = f"Ray is started with RAY_AUTH_MODE={mode[1] if mode else ''}; wanted token"
+            modes = re.findall(r"\bRAY_AUTH_MODE=(\w*)", command[: command.index("ray start")])
+            if modes[-1:] != ["token"]:
+                problem = f"Ray is started with RAY_AUTH_MODE={''.join(modes[-1:])}; wanted token"
                 yield Fault(where, problem, "put `export RAY_AUTH_MODE=token;` before `ray start`")
     if TOKEN not in (at(document.plain, dict, "file_mounts") or {}):
         problem = f"nodes get no token; wanted {TOKEN}"
@@ -240,6 +257,7 @@ def secrets_in(document: Document) -> Iterator[Fault]:
 
 RULES: Mapping[str, Rule] = {
     "fallback": _fallback,
+    "market": _market,
     "idle-timeout": _idle_timeout,
     "ports": _ports,
     "auth": _auth,
