@@ -18,6 +18,7 @@ import torch
 from rich.console import Console
 
 import cbe.cli
+import cbe.environment
 from cbe.cli import console
 from cbe.data import Dataset, open_dataset
 from cbe.spec import TrainConfig

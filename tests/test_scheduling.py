@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from cbe.study.scheduling import scheduler
-from tests.study.conftest import study
-
-# isort: split
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
+
+from cbe.study.scheduling import scheduler
+from tests.study.conftest import study
 
 
 @dataclass(eq=False)
