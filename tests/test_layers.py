@@ -78,3 +78,8 @@ def test_reading_a_config_and_asking_for_help_do_not_wait_for_torch() -> None:
     )
     check = f"{code}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check]).returncode == 0
+
+
+def test_a_study_does_not_wait_for_torchs_compiler() -> None:
+    check = "import sys; import cbe.study.engine; sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check]).returncode == 0

@@ -13,7 +13,6 @@ from cbe import nn as networks
 from cbe.data import Dataset
 from cbe.data.augment import Augmenter, normalize
 from cbe.nn import Prediction
-from cbe.nn.norm import synchronise
 from cbe.spec import TrainConfig
 from cbe.ssl import method_of, resolve
 from cbe.ssl.temporal import PastPredictions
@@ -47,6 +46,8 @@ class Run:
         self.network = network.to(device).to(memory_format=self.mode.layout)  # type: ignore[call-overload]
         self.ema = Ema(self.network, config.training.ema)
         if self.world.group is not None and self.world.size > 1:
+            from cbe.nn.norm import synchronise  # here: torch's compiler comes with it, and takes seconds
+
             for each in (self.network, self.ema.network):  # mean teacher's teacher sees batches too
                 synchronise(each, self.world.group, device)
         self.optimiser = optimiser.make(self.network, config.training)
