@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -338,6 +339,21 @@ def test_a_study_that_is_running_can_be_asked_to_stop(folder: StudyFolder, cbe_:
         done = cbe_("stop", "heads")
         assert folder.read("stop") is not None
     assert (done.code, done.out) == (0, "") and "Go on with: cbe resume heads" in done.err
+
+
+def test_a_study_is_deleted_only_where_that_is_meant_and_it_rests(folder: StudyFolder, cbe_: Cbe) -> None:
+    refused = cbe_("delete", "heads")
+    assert refused.code == 2 and "give --yes" in refused.err
+    with suppress(KeyboardInterrupt), Claim(folder):
+        refused = cbe_("delete", "heads", "--yes")
+        assert refused.code == 2 and "is running; stop it with `cbe stop heads` first" in refused.err
+        raise KeyboardInterrupt
+    assert folder.exists()
+    done = cbe_("delete", "heads", "--yes")
+    assert (done.code, done.out, done.err.strip()) == (0, "", "heads: deleted")
+    assert not Path("results/heads").exists()
+    gone = cbe_("delete", "heads", "--yes")
+    assert gone.code == 2 and "holds no study heads" in gone.err
 
 
 # --- the answer ---------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`cbe ls`, `cbe show` and `cbe stop`: the studies of a store."""
+"""`cbe ls`, `cbe show`, `cbe stop` and `cbe delete`: the studies of a store."""
 
 from __future__ import annotations
 
@@ -117,6 +117,29 @@ def stop(name: Name, store: stores.Option = None, address: remote.Address = None
     _, folder = load(stores.existing(store), name)
     ask_to_stop(folder)
     say(f"{name} stops within seconds.\nGo on with: {stores.again('resume', folder)}")
+
+
+def delete(
+    name: Name,
+    store: stores.Option = None,
+    address: remote.Address = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Nothing brings it back")] = False,
+) -> None:
+    """Delete a study with all its results and checkpoints."""
+    from cbe.cli.talk import say
+    from cbe.study.start import delete as deleted
+    from cbe.study.start import load
+
+    elsewhere = remote.address_of(address, store)
+    there = remote.service_at(elsewhere, "delete") if elsewhere else None
+    folder = None if there else load(stores.existing(store), name)[1]
+    if not yes:
+        raise InputError(f"{name}: would be deleted with all its results; if that is meant, give --yes")
+    if there:
+        there.delete(name)
+    elif folder:
+        deleted(folder)
+    say(f"{name}: deleted")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How a study begins and goes on: its file in the store, and what may change of it in between."""
+"""How a study begins, goes on and is deleted: its file in the store, and what may change of it in between."""
 
 from __future__ import annotations
 
@@ -100,6 +100,14 @@ def _replace(folder: StudyFolder, study: StudyConfig) -> None:
         told = {**last.plain, "state": "halted", "halted": "its file was changed"}
         folder.write(STATUS, json.dumps(told, indent=1).encode())
     folder.write(STUDY_FILE, _encoded(study))
+
+
+def delete(folder: StudyFolder) -> None:
+    """Removes a study with all its results; one that runs is refused."""
+    if status(folder).alive:
+        raise InputError(f"{folder.name}: is running; stop it with `cbe stop {folder.name}` first")
+    folder.remove()
+    journal(folder).unlink(missing_ok=True)
 
 
 def taken(study: StudyConfig, folder: StudyFolder) -> InputError:

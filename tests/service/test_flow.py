@@ -115,7 +115,9 @@ def test_a_study_waits_its_turn_is_stopped_amended_resumed_and_deleted(served: S
         client.stop("one")
         until(lambda: served.state("one") == "halted", what="the second stop")
         assert served.http.delete("/api/studies/one").status_code == 409
-        assert served.http.delete("/api/studies/one?confirm=one").status_code == 204
+        there = ("--address", served.url)
+        assert "give --yes" in run("delete", "one", *there, code=2).stderr
+        assert "one: deleted" in run("delete", "one", *there, "--yes").stderr
         assert served.http.get("/api/studies/one").status_code == 404
         assert not served.folder("one").exists() and not (served.store / "one").exists()
         done = [(event["kind"], event["study"]) for event in served.http.get("/api/audit").json()["events"]]
