@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ray.tune.experiment import Trial
@@ -12,41 +11,45 @@ from cbe.study.scheduling import scheduler
 from tests.study.conftest import study
 
 
-@dataclass(eq=False)
-class Running:
-    """What schedulers ask of a trial."""
-
-    trial_id: str
-    status: str = Trial.RUNNING
-    is_saving: bool = False
-    config: dict[str, Any] = field(default_factory=lambda: {"role": "search", "preset": None})
+def running(number: int) -> Trial:
+    made = Trial("_", config={"role": "search", "preset": None}, trial_id=f"{number:08d}", stub=True)
+    made.set_status(Trial.RUNNING)
+    return made
 
 
 class Tune:
     """Does what a scheduler says, as Tune's controller does."""
 
     def __init__(self, **sections: Any) -> None:
+        self.copied: list[Trial] = []
         self._scheduler = cast(Any, scheduler(study(**sections)))
 
-    def add(self, count: int) -> list[Running]:
-        trials = [Running(str(number)) for number in range(count)]
+    def add(self, count: int) -> list[Trial]:
+        trials = [running(number) for number in range(count)]
         for trial in trials:
             self._scheduler.on_trial_add(self, trial)
         return trials
 
-    def report(self, trial: Running, step: int, error: float = 0.5) -> None:
-        trial.status = Trial.RUNNING
+    def report(self, trial: Trial, step: int, error: float = 0.5) -> None:
+        trial.set_status(Trial.RUNNING)
         said = self._scheduler.on_trial_result(self, trial, {"step": step, "validation_error": error})
-        trial.status = {TrialScheduler.PAUSE: Trial.PAUSED}.get(said, Trial.RUNNING)
+        trial.set_status({TrialScheduler.PAUSE: Trial.PAUSED}.get(said, Trial.RUNNING))
         if said == TrialScheduler.STOP:
             self.stop_trial(trial)
 
-    def stop_trial(self, trial: Running) -> None:
-        trial.status = Trial.TERMINATED
+    def get_trials(self) -> list[Trial]:
+        return []  # none waits for room
+
+    def _schedule_trial_save(self, trial: Trial, result: object) -> str:
+        self.copied.append(trial)  # a population keeps its best for others
+        return "checkpoint"
+
+    def stop_trial(self, trial: Trial) -> None:
+        trial.set_status(Trial.TERMINATED)
         self._scheduler.on_trial_complete(self, trial, {})
 
-    def fail(self, trial: Running) -> None:
-        trial.status = Trial.ERROR
+    def fail(self, trial: Trial) -> None:
+        trial.set_status(Trial.ERROR)
         self._scheduler.on_trial_error(self, trial)
 
 
@@ -73,3 +76,14 @@ def test_a_hyperband_judges_an_evaluation_that_passes_several_rungs_by_all_of_th
         tune.report(trial, 30, error)
     states = [trial.status for trial in (first, second, third, fourth)]
     assert states == [Trial.PAUSED, Trial.PAUSED, Trial.TERMINATED, Trial.TERMINATED]
+
+
+def test_a_population_copies_nobody_who_has_nothing_left_to_train() -> None:
+    space = {"search": {"training.lr": {"float": [0.01, 0.1]}}, "training": {"steps": 40, "eval_every": 10}}
+    tune = Tune(**space, scheduler={"name": "pbt", "grace": 10})
+    good, bad = tune.add(2)
+    tune.report(bad, 10, 0.9)
+    tune.report(good, 10, 0.1)
+    assert tune.copied == [good]
+    tune.report(good, 40, 0.1)
+    assert tune.copied == [good]

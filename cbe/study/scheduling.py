@@ -96,6 +96,17 @@ class _HyperBand(HyperBandScheduler):
         return str(action)
 
 
+class _Population(PopulationBasedTraining):
+    """Ray's, in which a trial that has reported its last step would be copied: nothing is left to train."""
+
+    last_step = 0
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        if result["step"] >= self.last_step:
+            return str(TrialScheduler.CONTINUE)
+        return str(super().on_trial_result(tune_controller, trial, result))
+
+
 def scheduler(study: StudyConfig, curves: Curves = ()) -> TrialScheduler:
     """The study's scheduler; `curves` are those of trials that ended before, against which new ones stand."""
     made = SCHEDULERS[study.scheduler.name](study)
@@ -145,13 +156,15 @@ def _pbt(study: StudyConfig) -> TrialScheduler:
         config["point"] = {key: _clamped(study.search[key], value) for key, value in config["point"].items()}
         return config
 
-    return PopulationBasedTraining(
+    made = _Population(
         **_target(study),
         perturbation_interval=study.scheduler.grace_steps(study.training),
         hyperparam_mutations={"point": {key: _domain(p) for key, p in study.search.items() if not p.when}},
         custom_explore_fn=within,
         require_attrs=False,
     )
+    made.last_step = study.training.steps
+    return made
 
 
 def _domain(parameter: Parameter) -> Any:
