@@ -32,6 +32,7 @@ from cbe.spec import TrainConfig, read_config
 from cbe.store.folder import Store
 from cbe.study.control import born
 from cbe.study.overview import details, overviews
+from cbe.study.trial_log import logged
 from tests.conftest import Cbe
 from tests.made import SECTIONS, Made, finished, status, whole
 from tests.waiting import until
@@ -129,7 +130,10 @@ def test_studies_and_trials_from_afar_are_those_of_the_store(client: Client, ser
     shown = client.show("made")
     assert (shown.overview, shown.trials) == (details(store, "made").overview, details(store, "made").trials)
     assert shown.standing.owner is None and shown.standing.overview == shown.overview
+    with logged(made.folder, "t0002") as log:
+        log.say("begins")
     assert client.trial("made", "t0002") == trial(store, "made", "t0002")
+    assert client.trial("made", "t0002").log.endswith("begins\n")
     assert client.report("made").startswith("<!doctype html>")
     rows = client.sql("select trial, objective from trials order by trial", "made").to_pylist()
     table = made.folder.table("trials", ["trial", "objective"]).sort_by("trial")

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 import yaml
 
-from cbe.cli import remote
+from cbe.cli import remote, stores, trials
 from cbe.cli.run import HALTED, Settings
-from cbe.cli.studies import Name
 from cbe.errors import InputError
 from cbe.spec import StudyConfig, read_config
 from cbe.words import clean
@@ -64,11 +63,19 @@ def submit(
 
 
 def logs(
-    name: Name,
+    name: Annotated[str, typer.Argument(help="The study's name, or a trial as STUDY/t0004")],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the study ends")] = False,
+    store: stores.Option = None,
     address: remote.Address = None,
 ) -> None:
-    """Print what a study that runs elsewhere has printed there."""
+    """Print what a study that runs elsewhere has printed there; or what a trial's process has said."""
+    if "/" in name:
+        if follow:
+            raise InputError(
+                "--follow: is for a study; a trial's log is kept every few seconds; leave it out"
+            )
+        trials.logs(name, remote.address_of(address, store), store)
+        return
     here = f"what runs here prints where it was started; watch it with `cbe show {name} --watch`"
     found = remote.at(_required(address, "logs", here))
     try:

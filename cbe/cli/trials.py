@@ -1,4 +1,4 @@
-"""`cbe show STUDY/TRIAL`: one trial."""
+"""`cbe show STUDY/TRIAL` and `cbe logs STUDY/TRIAL`: one trial."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cbe.cli import remote, stores
+from cbe.errors import InputError
 from cbe.words import NOT_SELECTED, clean, duration, figure, point
 
 if TYPE_CHECKING:
@@ -21,22 +22,35 @@ _FIGURES = (
 
 def show(name: str, address: str | None, store: str | None, *, as_json: bool, as_yaml: bool) -> None:
     """Prints one trial, of a store or of a service."""
-    from cbe.service.trials import trial
-
-    study, _, of_it = name.partition("/")
-    if address:
-        found = remote.service_at(address, "show STUDY/TRIAL").trial(study, of_it)
-        again = partial(remote.again, name=name, address=address)
-    else:
-        place = stores.existing(store)
-        found = trial(place, study, of_it)
-        again = partial(stores.again, folder=place.study(study), of=name)
+    found, again = _found(name, address, store, "show STUDY/TRIAL")
     if as_json:
         print(json.dumps(found.to_plain(), indent=2))
     elif as_yaml:
         print(found.to_yaml(), end="")
     else:
         _print(found, again)
+
+
+def logs(name: str, address: str | None, store: str | None) -> None:
+    """Prints what the process of one trial has said."""
+    found, again = _found(name, address, store, "logs STUDY/TRIAL")
+    if not found.log:
+        raise InputError(
+            f"{name}: its process has said nothing yet; see how it stands with `{again('show')}`"
+        )
+    for line in found.log.splitlines():
+        print(clean(line))
+
+
+def _found(name: str, address: str | None, store: str | None, what: str) -> tuple[Trial, remote.Again]:
+    from cbe.service.trials import trial
+
+    study, _, of_it = name.partition("/")
+    if address:
+        there = remote.service_at(address, what).trial(study, of_it)
+        return there, partial(remote.again, name=name, address=address)
+    place = stores.existing(store)
+    return trial(place, study, of_it), partial(stores.again, folder=place.study(study), of=name)
 
 
 def _print(found: Trial, again: remote.Again) -> None:

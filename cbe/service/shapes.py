@@ -113,6 +113,7 @@ class TrialShape(TrialRow):
     rerun: str | None
     curve: list[Row]
     events: list[Row]
+    log: str
 
 
 class Metrics(BaseModel):

@@ -16,11 +16,13 @@ from cbe.store.folder import Store
 from cbe.store.schema import METRICS, TRIALS
 from cbe.study.control import status
 from cbe.study.overview import Row, plain_row, row_from_plain
+from cbe.study.trial_log import read_log
 from cbe.words import finite
 
 _IN_CONFIG = {*column_types(), "config", "revision"}
 _COLUMNS = tuple(name for name in TRIALS.schema.names if name not in _IN_CONFIG)
 _FIGURES = tuple(name for name in METRICS.schema.names if name not in ("study", "trial", "revision"))
+_LINES = 500  # of a log
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Trial:
     config: Mapping[str, Any] | None  # resolved; None where it could not be built
     curve: tuple[Row, ...]  # its reports, in the order of steps, in plain values
     events: tuple[Row, ...]  # what happened to it, the same
+    log: str = ""  # the last lines that its process has said
 
     @property
     def name(self) -> str:
@@ -56,13 +59,15 @@ class Trial:
             "rerun": self.rerun,
             "curve": list(self.curve),
             "events": list(self.events),
+            "log": self.log,
         }
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Trial:
         """A trial out of its `to_plain`."""
         row = row_from_plain({name: plain.get(name) for name in _COLUMNS})
-        return cls(row, plain["config"], tuple(plain["curve"]), tuple(plain["events"]))
+        curve, events = tuple(plain["curve"]), tuple(plain["events"])
+        return cls(row, plain["config"], curve, events, plain.get("log") or "")
 
 
 def trial(store: Store, study: str, name: str) -> Trial:
@@ -82,6 +87,7 @@ def trial(store: Store, study: str, name: str) -> Trial:
         config=json.loads(config) if config else None,
         curve=tuple(_plain(each) for each in curve),
         events=tuple(_plain(each) | {"details": json.loads(each["details"] or "{}")} for each in events),
+        log="".join(read_log(folder, name).splitlines(keepends=True)[-_LINES:]),
     )
 
 

@@ -6,7 +6,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from cbe.ssl import resolve
 from cbe.ssl.world import World
 from cbe.store.folder import Store, StudyFolder
 from cbe.study.assignment import Assignment
+from cbe.study.trial_log import logged
 from cbe.training.loop import Snapshot, train
 
 Metrics = dict[str, Any]
@@ -58,25 +59,30 @@ class Shared:
 
 def work(shared: Shared, assignment: Assignment, resume: str | None, send: Send, world: World) -> None:
     """Trains one assignment from the start or from a checkpoint; the same in one process and in several."""
-    use_resources(shared.study)
-    config = resolve(assignment.config(shared.study))
-    data = shared.dataset(config)
     folder = Store.open(shared.store).study(shared.study.name)
-    # A population may go back to any of them.
-    checkpoints = Checkpoints(folder, assignment.trial, keep_all=shared.study.scheduler.name == "pbt")
-    about = {**_about(config, data), "split": data.split.digest}
+    with logged(folder, assignment.trial) if world.rank == 0 else nullcontext() as log:
+        use_resources(shared.study)
+        config = resolve(assignment.config(shared.study))
+        data = shared.dataset(config)
+        # A population may go back to any of them.
+        checkpoints = Checkpoints(folder, assignment.trial, keep_all=shared.study.scheduler.name == "pbt")
+        about = {**_about(config, data), "split": data.split.digest}
+        if log:
+            log.say(f"{'goes on' if resume else 'begins'} on {about['device']} of {about['node']}")
 
-    def report(metrics: Metrics, snapshot: Snapshot) -> None:
-        if world.rank == 0:
+        def report(metrics: Metrics, snapshot: Snapshot) -> None:
+            if log is None:  # one of several workers speaks for all
+                send({}, None)
+                return
             # The checkpoint first: a report that arrives names one that exists.
             kept = checkpoints.save(snapshot)
+            log.evaluated(metrics, config.training.steps)
+            log.keep()
             send({**metrics, **about, "checkpoint": kept}, kept)
-        else:
-            send({}, None)
 
-    changed = MUTABLE if resume else ()
-    with checkpoints.fetched(resume) as path:
-        train(config, data, report, resume_from=path, changed=changed, leave=shared.leave, world=world)
+        changed = MUTABLE if resume else ()
+        with checkpoints.fetched(resume) as path:
+            train(config, data, report, resume_from=path, changed=changed, leave=shared.leave, world=world)
 
 
 def use_resources(study: StudyConfig) -> None:

@@ -15,6 +15,7 @@ from optuna.trial import TrialState
 from cbe.errors import RunError
 from cbe.spec import StudyConfig
 from cbe.store.folder import StudyFolder
+from cbe.study.trial_log import read_log
 from tests.study.bodies import bowl
 from tests.study.conftest import actors, curve, rows, run, study
 from tests.waiting import until
@@ -116,6 +117,16 @@ def test_every_report_is_stored_once_with_its_confusions(finished: Finished) -> 
     assert json.loads(about["versions"])["ray"] == "2.60.0"
 
 
+def test_every_trial_has_a_log_of_its_evaluations(finished: Finished) -> None:
+    _, folder = finished
+    for name, row in rows(folder).items():
+        first, *lines = read_log(folder, name).splitlines()
+        assert first.endswith(f"begins on cpu of {row['node']}")
+        said = [int(line.partition(" step ")[2].split()[0]) for line in lines]
+        steps = [step for step, *_ in curve(folder, name)]
+        assert said == steps if row["state"] == "completed" else said[:1] == steps[:1]  # stopped where it was
+
+
 def test_the_confirmation_has_seeds_and_splits_that_the_search_never_saw(finished: Finished) -> None:
     _, folder = finished
     found = list(rows(folder).values())
@@ -215,6 +226,7 @@ def test_a_loss_that_is_not_finite_ends_one_trial(tmp_path: Path) -> None:
     failed = [row for row in found.values() if row["state"] == "failed"]
     assert [row["error_class"] for row in failed] == ["NonFiniteLoss"] and failed[0]["training_lr"] == 1e18
     assert sampled(folder)[failed[0]["trial"]].state == TrialState.FAIL
+    assert "NonFiniteLoss: loss is not finite" in read_log(folder, failed[0]["trial"])
     assert sum(row["state"] == "completed" for row in found.values()) == len(found) - 1
 
 

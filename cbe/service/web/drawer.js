@@ -1,4 +1,4 @@
-// One trial beside the page: its curves, values, config, events and how to train it again.
+// One trial beside the page: its curves, values, config, log, events and how to train it again.
 
 import { ask, studyPath } from "./api.js";
 import { curves } from "./curves.js";
@@ -141,22 +141,28 @@ function places(figures, wanted) {
 }
 
 function rest(place, found) {
-  const said = JSON.stringify([found.params, found.yaml, found.rerun, found.events]);
+  const said = JSON.stringify([found.params, found.yaml, found.rerun, found.events, found.log]);
   if (place.dataset.said === said && place.childElementCount) return;
   place.dataset.said = said;
   const rerun = found.rerun && el("div", { class: "yaml" }, code("trial-rerun", "the command", found.rerun));
-  const open = Boolean(place.querySelector("details[open]"));
+  const opened = new Set([...place.querySelectorAll("details[open]")].map(({ id }) => id));
   place.replaceChildren(...[
     titled("Searched values", Object.keys(found.params || {}).length && values(found.params)),
     titled("Train it again", rerun),
-    found.yaml && el("details", { class: "yaml", open },
-      el("summary", {}, "Config"), code("trial-yaml", "the config", found.yaml)),
+    found.yaml && folded("Config", code("trial-yaml", "the config", found.yaml), opened),
+    found.log && folded("Log", code("trial-log", "the log", found.log), opened, Boolean(found.error_class)),
     titled("Events", (found.events || []).length && el("ol", { class: "events" }, found.events.map(happened))),
   ].filter(Boolean));
 }
 
 function titled(title, content) {
   return content && el("section", { "aria-label": title }, el("h3", {}, title), content);
+}
+
+// As open as it was left.
+function folded(title, content, opened, open = false) {
+  const id = `trial-part-${title.toLowerCase()}`;
+  return el("details", { class: "yaml", id, open: open || opened.has(id) }, el("summary", {}, title), content);
 }
 
 function values(params) {
