@@ -208,6 +208,14 @@ def test_a_name_that_could_not_be_a_folder_is_refused(name: str) -> None:
         # samplers and schedulers
         (["sampler=cmaes", "objective=[validation_error, macs]"], "cmaes pursues one objective, not 2"),
         (["sampler=grid"], "search.method.threshold: a grid has no end of values of a float without step"),
+        (
+            ["sampler=grid", "search={training.steps: {int: [1001, 6000]}, ensemble.heads: {int: [2, 55]}}"],
+            "search: a grid of 270,000 points; at most 100,000 can be run; search less, or use random",
+        ),
+        (
+            ["sampler=grid", "search={training.lr: {float: [1.0, 901.0], step: 0.000000001}}"],
+            "900,000,000,001 points",
+        ),
         (["scheduler.grace=1.5"], "scheduler.grace: 1.5"),
         (["scheduler.grace=0"], "scheduler.grace: 0"),
         (["scheduler.reduction=1"], "scheduler.reduction: 1"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,11 @@ import yaml
 from cbe.errors import ConfigError, Fault, InputError
 from cbe.spec import StudyConfig
 from cbe.spec.files import Place, parse, read_config_text, where_in
-from cbe.spec.search import grid
 from cbe.store.folder import Store
 
 FILE = Path("study.yaml")
 MOST_FAULTS = 100
 MOST_TEXT = 100_000  # characters of a study's file: to read so many takes seconds
-MOST_POINTS = 100_000  # of a grid, which are counted again and again
 _WHERE = re.compile(rf"{re.escape(str(FILE))}(?::(\d+))? ?(.*)")
 _NO_GPU = "Time and cost are left out: trials want GPUs, and the service's machine, which measures, has none."
 _PRESETS = 2  # the paper's config and the base are confirmed too
@@ -98,10 +95,6 @@ def _not_here(text: str, study: StudyConfig, store: str) -> Iterator[Fault]:
         yield fault(("storage", "store"), "the service keeps results in its own store")
     if study.data.root != usual.data.root:
         yield fault(("data", "root"), "the service keeps downloads in a folder of its own")
-    counted = study.sampler.name == "grid" and study.budget.trials is None
-    if counted and sum(1 for _ in islice(grid(study), MOST_POINTS + 1)) > MOST_POINTS:
-        problem = f"the grid has more than {MOST_POINTS:,} points"
-        yield Fault(where_in(("search",), FILE, lines), problem, "give budget.trials, or search less")
 
 
 def plain_fault(fault: Fault) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ Found = tuple[Place, str, str]  # where, what is wrong, what to do next
 ELSEWHERE = {"training.seed": "seeds", "data.split_seed": "label_splits"}
 ONE_OBJECTIVE = ("cmaes",)  # samplers that Optuna has for one objective only
 MOST_CORNERS = 20_000
+MOST_POINTS = 100_000  # of a grid
 # Rules between keys read these; of any other key one value is enough to see whether a point can be built.
 _READ_BY_RULES = ("data.", "model.name", "ensemble.", "method.name", "loss.weights.lb", "loss.target")
 
@@ -212,10 +214,20 @@ def _sampler_faults(study: StudyConfig) -> Iterator[Found]:
     if name in ONE_OBJECTIVE and len(study.objectives) > 1:
         problem = f"{name} pursues one objective, not {len(study.objectives)}"
         yield ("sampler", "name"), problem, "use tpe, gp or nsga2, or one objective"
-    for key, parameter in study.search.items():
-        if name == "grid" and parameter.kind == "float" and parameter.step is None:
-            problem = "a grid has no end of values of a float without step"
-            yield ("search", key), problem, "give a step, or a list of choices"
+    if name == "grid":
+        yield from _grid_faults(study)
+
+
+def _grid_faults(study: StudyConfig) -> Iterator[Found]:
+    endless = [key for key, each in study.search.items() if each.kind == "float" and each.step is None]
+    for key in endless:
+        problem = "a grid has no end of values of a float without step"
+        yield ("search", key), problem, "give a step, or a list of choices"
+    # Counted, not listed: who reads a file must not be kept busy by it.
+    points = 0 if endless else math.prod(each.count for each in study.search.values())
+    if points > MOST_POINTS:
+        problem = f"a grid of {points:,} points; at most {MOST_POINTS:,} can be run"
+        yield ("search",), problem, "search less, or use random or tpe with budget.trials"
 
 
 def _scheduler_faults(study: StudyConfig) -> Iterator[Found]:

@@ -132,11 +132,18 @@ class Parameter(Section):
             return self.choice
         if self.int_ is not None:
             return tuple(range(self.int_[0], self.int_[1] + 1, int(self.step or 1)))
-        if self.step is None:
-            raise ValueError("a float without step has no end of values; give a step, or a list of choices")
+        count = self.count
         low, step = Decimal(str(self.low)), Decimal(str(self.step))
-        count = int((Decimal(str(self.high)) - low) / step)
-        return tuple(float(low + n * step) for n in range(count + 1))
+        return tuple(float(low + n * step) for n in range(count))
+
+    @property
+    def count(self) -> int:
+        """How many values there are, without listing them; the same ValueError."""
+        if self.choice is not None:
+            return len(self.choice)
+        if self.int_ is None and self.step is None:
+            raise ValueError("a float without step has no end of values; give a step, or a list of choices")
+        return int((Decimal(str(self.high)) - Decimal(str(self.low))) / Decimal(str(self.step or 1))) + 1
 
     def contains(self, value: Any) -> bool:
         """Whether the value lies in the dimension, on a step where there are steps."""

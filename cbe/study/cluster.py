@@ -82,14 +82,15 @@ class Room:
 def connected(study: StudyConfig, address: str | None) -> Iterator[bool]:
     """A connection to Ray for the time of a study: whether that is embedded in this process.
 
-    A cluster that is connected already stays so.
+    A cluster that this process is connected to already stays so; another one is then refused.
     """
     if ray.is_initialized():
+        _require_this(address)
         yield False
         return
     address = address or os.environ.get("RAY_ADDRESS") or "local"
+    _knock(address)
     try:
-        _knock(address)
         if address == "local":
             # Workers of one trial find each other through the dashboard's state; one alone needs none.
             ray.init(
@@ -101,22 +102,39 @@ def connected(study: StudyConfig, address: str | None) -> Iterator[bool]:
         else:
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, RuntimeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(
-            f"no Ray cluster at {address} ({reason}); start one with `ray start --head`, "
-            "or leave the address out"
-        ) from None
+        raise _nobody(address, error) from None
     try:
         yield address == "local"
     finally:
         ray.shutdown()
 
 
+def _require_this(address: str | None) -> None:
+    here = ray.get_runtime_context().gcs_address
+    if address in (None, "auto", "local", here):
+        return
+    _knock(address)
+    raise InputError(
+        f"address {address}: this process is connected to the Ray at {here}; leave the address out, "
+        "or call ray.shutdown() first"
+    )
+
+
 def _knock(address: str) -> None:
     """Fails at once where nobody answers, which takes Ray itself minutes."""
     host, colon, port = address.rpartition("://")[2].rpartition(":")
     if colon and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=5).close()
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+        except OSError as error:
+            raise _nobody(address, error) from None
+
+
+def _nobody(address: str, error: Exception) -> InputError:
+    reason = str(error).splitlines()[0]
+    return InputError(
+        f"no Ray cluster at {address} ({reason}); start one with `ray start --head`, or leave the address out"
+    )
 
 
 def size(embedded: bool = False) -> Size:

@@ -116,6 +116,7 @@ JSONS: dict[str, Text] = {
     "closed brackets": '{"set": {"budget": ' + "[" * 900 + "]" * 900 + "}}",
     "objects": '{"set": {"budget.trials": ' + '{"a":' * 400 + "1" + "}" * 400 + "}}",
     "no number": '{"priority": NaN}',
+    "a grid": '{"set": {"sampler": "grid", "search": {"training.steps": {"int": [1, 300000000]}}}}',
     "infinite": '{"set": {"budget.usd": Infinity, "budget.trials": -Infinity}}',
     "beyond": '{"set": {"budget.usd": 1e999}, "priority": 1e999}',
     "huge integer": f'{{"priority": {"9" * 10_000}}}',
@@ -357,7 +358,7 @@ def test_faults_of_a_file_say_where(service: Served) -> None:
     assert told == {
         "twice": [(2, "not valid YAML: name is given twice")],
         "alias": [(2, "not valid YAML: aliases are not allowed")],
-        "a large grid": [(3, "the grid has more than 100,000 points")],
+        "a large grid": [(3, "a grid of 3,000,000 points; at most 100,000 can be run")],
     }
 
 
