@@ -466,6 +466,8 @@ def test_a_study_is_submitted_and_watched_to_its_end(served: Served, cbe_: Cbe, 
         while not (folder.exists() and (asked := submissions.read(folder))):
             waited.wait(0.05)
         finished(served.store)
+        with connect(served.url) as client:  # a driver ends long before the queue hears of it
+            until(lambda: client.show("made").overview.elapsed_s, what="the driver's last word")
         submissions.write(folder, replace(asked, wanted="rest", started=asked.submitted))
         served.service.keeper.refresh("made")
 

@@ -27,7 +27,7 @@ from cbe.spec import StudyConfig
 from cbe.spec.changes import differences
 from cbe.spec.files import read_config_text
 from cbe.store.folder import STUDY_FILE, Store
-from cbe.study.control import ask_to_stop, status
+from cbe.study.control import ask_to_stop, status, stop_was_asked
 from cbe.study.overview import Details, Overview, details, overview
 from cbe.study.start import differing, told
 
@@ -54,7 +54,7 @@ class Direct:
         if priority:
             raise InputError("--priority: a Ray cluster without a CBE service has no queue; leave it out")
         last = self._jobs.find(study.name)
-        if last is not None:
+        if last is not None and not self._never_began(last):
             self._same(study, last)
             if last.about.get(STORE) != place:
                 raise InputError(
@@ -78,7 +78,8 @@ class Direct:
     def ls(
         self, *, state: str | None = None, owner: str | None = None, search: str | None = None
     ) -> list[Standing]:
-        found = [self._standing(job) for _, job in sorted(self._jobs.all().items())]
+        latest = {job.study: job for job in self._jobs.all().values()}
+        found = [self._standing(job) for _, job in sorted(latest.items())]
         return [
             each
             for each in found
@@ -121,6 +122,8 @@ class Direct:
 
     def resume(self, name: str, **settings: Any) -> Standing:
         job = self._known(name)
+        if job.active and self._ends(job):
+            raise InputError(f"{name}: its driver is just ending; try again in some seconds")
         if not job.active:
             changed = [part for key, value in settings.items() for part in ("--set", f"{key}={_text(value)}")]
             command = [*self._python, "-m", "cbe", "resume", name, *changed]
@@ -138,6 +141,20 @@ class Direct:
     def _python(self) -> list[str]:
         """A cluster on this machine has this very installation; another has its own on its path."""
         return [sys.executable if self._here else "python"]
+
+    def _ends(self, job: Job) -> bool:
+        """Whether a driver that still runs was asked to stop, or has said that it does."""
+        store = self._store(job)
+        if store is None:
+            return False
+        folder = store.study(job.study)
+        said, since = status(folder), job.started.timestamp() if job.started else 0.0
+        over = said.state in ("finished", "halted") and float(said.plain.get("beat", 0)) > since
+        return over or stop_was_asked(folder)
+
+    def _never_began(self, job: Job) -> bool:
+        """Whether a driver failed and left nothing, as where its bucket is not there: it is tried anew."""
+        return job.status == "failed" and self._store(job) is None
 
     def _place(self, given: str, what: str) -> str:
         """An address that means the same on the cluster as here."""

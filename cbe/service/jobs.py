@@ -1,6 +1,7 @@
 """Ray Jobs: one job each time that a study is started, known by its metadata.
 
-Its submission id is new each time: whoever watches an ended job of Ray takes the next of the same id for it.
+Its submission id, as quickstart@2, is new each time: whoever watches an ended job of Ray takes the next of
+the same id for it. Of two that start a study at once Ray refuses the second, whose id is the same.
 
 The cluster's own token is Ray's matter: it is found where Ray looks for it (RAY_AUTH_TOKEN,
 RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token) and is sent to the cluster alone.
@@ -79,14 +80,16 @@ class Jobs:
         command: Sequence[str],
         about: Mapping[str, str],
         *,
+        id: str | None = None,
         folder: Path | None = None,
         files: Path | None = None,
         code: Path | None = None,
-    ) -> None:
-        """Starts a study's driver; what is left of an earlier one of the same study is forgotten.
+    ) -> str:
+        """Starts a study's driver, or finds the one that runs, and says its job's id.
 
-        It works in `folder`, which must be on the head's machine, or else where the copy of `files` is, whose
-        place is `HERE` in the command. `code` is a Python package that takes the place of the cluster's own.
+        What is left of an earlier one of the same study is forgotten. It works in `folder`, which must be on
+        the head's machine, or else where the copy of `files` is, whose place is `HERE` in the command. `code`
+        is a Python package that takes the place of the cluster's own.
         """
         environment: dict[str, Any] = {}
         if files is not None:
@@ -99,23 +102,29 @@ class Jobs:
         entry = f'here="$PWD"; {entry}' if files is not None else entry
         with self._told():
             known = self._of(study)
-            if known and known[-1].active:
-                return  # an answer was lost on its way, but the driver was started
+            for job in known:
+                if job.active:  # an answer was lost on its way, but the driver was started
+                    return job.id
             told = {OURS: study, **({STORE: self._store} if self._store else {}), **about}
-            self._client.submit_job(
-                entrypoint=entry, submission_id=_unused(study), metadata=told, runtime_env=environment
+            started: str = self._client.submit_job(
+                entrypoint=entry,
+                submission_id=id or _following(study, known),
+                metadata=told,
+                runtime_env=environment,
             )
             for job in known:
                 self._client.delete_job(job.id)
+            return started
 
     def find(self, study: str) -> Job | None:
-        """A study's driver; None where Ray knows of none."""
+        """A study's driver, the one that runs or else the latest; None where Ray knows of none."""
         with self._told():
             return next(reversed(self._of(study)), None)
 
     def _of(self, study: str) -> list[Job]:
-        """All that Ray knows of a study, the latest last."""
-        return [job for job in self._known() if job.study == study and self._is_ours(job)]
+        """All that Ray knows of a study, the latest last, and one that runs after all that have ended."""
+        found = [job for job in self._known() if job.study == study and self._is_ours(job)]
+        return sorted(found, key=lambda job: job.active)
 
     def _known(self) -> list[Job]:
         found = [_job(each) for each in self._client.list_jobs()]
@@ -131,11 +140,11 @@ class Jobs:
         return OURS in job.about and self._store in (None, job.about.get(STORE))
 
     def all(self) -> dict[str, Job]:
-        """The drivers that Ray knows of, by study."""
+        """The drivers that Ray knows of, by id, the latest of a study after its others."""
         with self._told():
             found = self._known()
         self._active = sum(each.active and OURS in each.about for each in found)
-        return {each.study: each for each in found if self._is_ours(each)}
+        return {each.id: each for each in found if self._is_ours(each)}
 
     def active(self) -> int:
         """How many studies ran on the cluster when `all` was last asked, those of other stores included."""
@@ -225,8 +234,15 @@ def _job(details: JobDetails) -> Job:
     )
 
 
-def _unused(study: str) -> str:
+def unused(study: str) -> str:
+    """An id that no job ever had."""
     return f"{study}@{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
+
+
+def _following(study: str, known: Sequence[Job]) -> str:
+    """The id after those that Ray knows, which whoever else starts the study now has found, too."""
+    numbers = (job.id.rpartition("@")[2] for job in known)
+    return f"{study}@{1 + max((int(each) for each in numbers if each.isdigit()), default=0)}"
 
 
 def _node(plain: Mapping[str, Any]) -> dict[str, Any]:

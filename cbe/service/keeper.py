@@ -19,10 +19,11 @@ from typing import Literal
 from cbe.errors import CbeError, InputError
 from cbe.service import submissions
 from cbe.service.audit import Audit
-from cbe.service.jobs import Job, Jobs, RayAway
+from cbe.service.jobs import Job, Jobs, RayAway, unused
 from cbe.service.submissions import Submission
 from cbe.service.turns import Begun, Waiting, in_turn
 from cbe.store.folder import Store
+from cbe.store.redact import redact
 from cbe.study.control import Status, status, stop_was_asked
 
 LOSSES = 3  # drivers lost with their node after which a study is no longer started again by itself
@@ -101,7 +102,8 @@ def _reason(said: Status, job: Job) -> str:
         hint = ", as happens when memory runs out" if name == "SIGKILL" else ""
         return f"its driver was killed by {name}{hint}; what was reported is kept; resume it"
     last = [line for line in job.message.strip().splitlines() if line.strip()]
-    return f"its driver ended with exit code {code}: {last[-1].strip() if last else 'without a word'}"
+    said_last = redact(last[-1].strip()) if last else "without a word"
+    return f"its driver ended with exit code {code}: {said_last}"
 
 
 class Keeper:
@@ -117,7 +119,7 @@ class Keeper:
         self.problem: str | None = None  # why Ray or the store could not be asked
         self.entries: Mapping[str, Entry] = {}
         self.places: Mapping[str, int] = {}  # in the queue, from 1 on
-        self.jobs: Mapping[str, Job] = {}
+        self.jobs: Mapping[str, Job] = {}  # by id
         self._telling: set[str] = set()
         self._without: set[str] = set()  # studies that were not submitted here
         self._known: list[str] = []
@@ -181,13 +183,13 @@ class Keeper:
                 entries[waiting.study] = replace(entry, submission=self._start(entry))
             self.places = {each.study: place for place, each in enumerate(order[free:], start=1)}
 
-    def told(self, name: str) -> None:
-        """Notes that what was untold of a study has been sent."""
+    def told(self, name: str, event: str | None) -> None:
+        """Notes that what was untold of a study was sent; what has happened since is told in its turn."""
         with self.lock:
             self._telling.discard(name)
             folder = self._store.study(name)
             submission = submissions.read(folder)
-            if submission is not None and submission.untold:
+            if submission is not None and submission.untold == event:
                 submissions.write(folder, replace(submission, untold=None))
                 self.refresh(name)
 
@@ -208,10 +210,9 @@ class Keeper:
             entries.pop(name, None)
             folder = self._store.study(name)
             self._without.discard(name)
-            job = self.jobs.get(name)
-            with suppress(RayAway):  # then what was known of it must do
-                job = self._jobs.find(name)
-            entry = self._entry(name, None, job) if folder.exists() else None
+            with suppress(RayAway):  # then what was known must do
+                self.jobs = self._jobs.all()
+            entry = self._entry(name, None, self.jobs) if folder.exists() else None
             if entry is not None:
                 entries[name] = entry
             self.entries = entries
@@ -223,24 +224,21 @@ class Keeper:
         for name in self._names():
             known = self.entries.get(name)
             if known is not None and known.submission.wanted == "rest":
-                found[name] = replace(known, job=jobs.get(name))
+                found[name] = replace(known, job=jobs.get(known.submission.job or ""))
             elif name not in self._without:
-                entry = self._entry(name, known.submission if known else None, jobs.get(name))
+                entry = self._entry(name, known.submission if known else None, jobs)
                 if entry is None:
                     self._without.add(name)
                 else:
                     found[name] = entry
         return found
 
-    def _entry(self, name: str, submission: Submission | None, job: Job | None) -> Entry | None:
+    def _entry(self, name: str, submission: Submission | None, jobs: Mapping[str, Job]) -> Entry | None:
         folder = self._store.study(name)
         submission = submission or submissions.read(folder)
         if submission is None:
             return None
-        if job is not None and job.active and submission.wanted == "run" and submission.started is None:
-            # Its start was not put down, for the word that it had succeeded was lost.
-            submission = replace(submission, started=job.started or datetime.now(UTC))
-            submissions.write(folder, submission)
+        job = jobs.get(submission.job or "")
         return Entry(name, submission, status(folder), job, stop_was_asked(folder))
 
     def _names(self) -> list[str]:
@@ -273,26 +271,32 @@ class Keeper:
         return submission
 
     def _start(self, entry: Entry) -> Submission:
-        """Its time is written before the driver is started: what happens between is a loss, and is seen."""
+        """The job's id is written before it is started: what happens between is a loss, and is seen."""
         name, folder = entry.study, self._store.study(entry.study)
-        beat = entry.said.plain.get("beat")
-        submission = replace(entry.submission, started=datetime.now(UTC), beat=beat, failed=None, untold=None)
+        beat, job = entry.said.plain.get("beat"), unused(name)
+        submission = replace(
+            entry.submission, started=datetime.now(UTC), job=job, beat=beat, failed=None, untold=None
+        )
         submissions.write(folder, submission)
         command = [sys.executable, "-m", "cbe", "resume", name]
         command += ["--store", self._store.uri, "--address", "auto"]
         log.info("%s: starts (%s)", name, shlex.join(command[3:]))
         try:
-            self._jobs.submit(name, command, {"cbe_owner": submission.owner}, folder=self._folder)
+            about = {"cbe_owner": submission.owner}
+            running = self._jobs.submit(name, command, about, id=job, folder=self._folder)
         except InputError as error:  # as when the cluster wants its token
             submission = replace(submission, wanted="rest", failed=str(error), untold="failed")
             submissions.write(folder, submission)
             return submission
         except RayAway:
             with suppress(RayAway):  # where it cannot say either, the next look will show whether it runs
-                if self._jobs.find(name) is None:
+                if job not in self._jobs.all():
                     submission = entry.submission
                     submissions.write(folder, submission)
             self.entries = {**self.entries, name: replace(entry, submission=submission)}
             raise
+        if running != job:  # an earlier one that nobody had known of
+            submission = replace(submission, job=running)
+            submissions.write(folder, submission)
         self._audit.record("started", "service", name, owner=submission.owner)
         return submission

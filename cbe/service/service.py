@@ -147,7 +147,7 @@ class Service:
         with self.keeper.lock:
             folder, submission = self._own(name, holder)
             entry = self._entry(name)
-            if entry and (entry.waiting or entry.running) and not settings:
+            if entry and (entry.waiting or (entry.running and not self._ends(entry))) and not settings:
                 return  # it goes on already
             self._rests(name, entry)
             self._amend(folder, settings)
@@ -224,10 +224,14 @@ class Service:
         """Refuses to touch a study that waits or runs."""
         if entry and entry.waiting:
             raise Conflict(f"{name}: waits in the queue; stop it first")
-        if entry and entry.running and entry.heard.state in ("finished", "halted"):
+        if entry and entry.running and self._ends(entry):
             raise Conflict(f"{name}: its driver is just ending; try again in some seconds")
         if (entry and entry.running) or status(self.store.study(name)).alive:
             raise Conflict(f"{name}: is running; stop it first")
+
+    def _ends(self, entry: Entry) -> bool:
+        """Whether a driver that still runs was asked to stop, or has said that it does."""
+        return entry.stop_asked or entry.heard.state in ("finished", "halted")
 
     def _amend(self, folder: StudyFolder, settings: Mapping[str, Any] | None) -> None:
         if not settings:
@@ -256,7 +260,7 @@ class Service:
             if self.notices.targets:
                 for line in self.notices.send(self._notice(name, submission)):
                     log.warning("%s", line)
-            self.keeper.told(name)
+            self.keeper.told(name, submission.untold)
         except Exception:
             log.exception("%s: what became of it could not be told", name)
 

@@ -20,6 +20,7 @@ class Submission:
     priority: int = 0
     wanted: Literal["run", "rest"] = "run"
     started: datetime | None = None  # when a driver was last started for it; None: it still waits
+    job: str | None = None  # the id of that driver's job; of earlier ones nothing is to be learned
     losses: int = 0  # drivers that were lost with their node since somebody last asked for the study
     beat: float | None = None  # the word that stood there when it was: what an earlier driver said
     failed: str | None = None  # why the last driver failed
