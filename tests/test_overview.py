@@ -59,6 +59,12 @@ def test_a_running_study_tells_what_its_driver_said_and_what_its_trials_took(tmp
     assert found.best_trial == "t0001" and found.counts["infeasible"] == 1
 
 
+def test_what_machines_cost_beside_their_trials_is_spent_too(tmp_path: Path) -> None:
+    made = running(tmp_path, idle={"gpu_hours": 0.25, "usd": 2.0})
+    found = overview(in_store(made), "made").spent
+    assert (found.gpu_hours, found.usd) == (0.75, 3.75)
+
+
 def test_a_driver_that_is_gone_promises_no_time_but_its_problem_stands(tmp_path: Path) -> None:
     found = overview(in_store(running(tmp_path, GONE, problem="disk full")), "made")
     assert found.state == "interrupted" and found.eta_s is None

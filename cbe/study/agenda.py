@@ -40,7 +40,7 @@ class Agenda:
         self.stage: Literal["search", "confirm"] = "search"
         self.over = False  # nothing will follow, though some may still run
         self._study, self._ledger, self._sampling = study, ledger, ledger.sampling
-        self._purse = purse or Purse(ledger)
+        self.purse = purse or Purse(ledger)
         self._sampling.abandon_nameless()
         known = {**ledger.rows, **self._sampling.trials()}
         self._name, self._confirm_name = names_of("t", known), names_of("c", known)
@@ -58,7 +58,7 @@ class Agenda:
     def following(self) -> Next:
         """The next assignment that can be built, or to wait for those that run."""
         while not self._ledger.halted:
-            if refused := self._purse.refuses(self._again[0] if self._again else None):
+            if refused := self.purse.refuses(self._again[0] if self._again else None):
                 if self._ledger.busy or self._ledger.waiting:  # which may be stopped early, and leave room
                     return "wait"
                 self._ledger.halt(refused)

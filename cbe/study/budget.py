@@ -40,7 +40,7 @@ class Purse:
     """Holds the limits of a study's budget against what its trials and their machines have cost."""
 
     def __init__(self, ledger: Ledger, overhead: Overhead | None = None) -> None:
-        self._ledger, self._overhead = ledger, overhead or NoOverhead()
+        self._ledger, self._overhead, self._grows = ledger, overhead or NoOverhead(), overhead is not None
 
     @property
     def limits(self) -> dict[str, float]:
@@ -56,8 +56,9 @@ class Purse:
         return self._ledger.trials_s + self._overhead.idle_s
 
     @property
-    def spent(self) -> dict[str, float]:
-        return self._price(self._spent_s)
+    def idle(self) -> dict[str, float]:
+        """What machines have cost beyond the trials on them."""
+        return self._price(self._overhead.idle_s)
 
     def reached(self) -> str | None:
         """The limit that is spent once trials have stopped and machines gone; None while there is room."""
@@ -71,13 +72,15 @@ class Purse:
         """Why a trial may not start: what it takes at most does not fit beside what runs; None where it does.
 
         Nothing is known of the time a trial takes until one has reported; the limit itself ends the first.
+        Where each brings a machine with it, the others wait for that one.
         """
         if not self.limits:
             return None
         rows = self._ledger.rows.copy()
         step_s = max((_step_s(row) for row in rows.values()), default=0.0)
         if not step_s:
-            return None
+            first = not (self._ledger.busy or self._ledger.waiting)
+            return None if first or not self._grows else "the first trial has not told its pace yet"
         upper_s = step_s * _steps_left(self._ledger, assignment) + self._overhead.start_s
         running = (row for row in rows.values() if row["state"] == "running")
         taken_s = self._spent_s + self._overhead.tail_s + sum(_left(row) * step_s for row in running)

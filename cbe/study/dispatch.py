@@ -20,6 +20,8 @@ from cbe.study.assignment import Assignment
 from cbe.study.ledger import Ledger
 from cbe.training.launch import lost_its_machine
 
+FORGIVEN = 5  # losses of its machine at one and the same step
+
 
 class _StaysHere:
     """Tune pickles what it is given, for a restore that we never do: none of this leaves the driver."""
@@ -61,6 +63,8 @@ class Listener(_StaysHere, Callback):
         self._ledger = ledger
         self._pauses = scheduler in ("pbt", "hyperband", "median")
         self._known: dict[str, Assignment] = {}
+        self._reached: dict[str, int] = {}  # the step of each trial's last word
+        self._lost: dict[str, list[int]] = {}  # and where it was at each loss of its machine
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self._ledger.started(self._of(trial))
@@ -70,6 +74,7 @@ class Listener(_StaysHere, Callback):
     ) -> None:
         # A population has put another point into the trial's config by now; the report is of the old one.
         known = self._known[str(trial)]
+        self._reached[known.trial] = result.get("paused", result.get("step", 0))
         if "paused" in result:
             self._ledger.paused(known.trial, result["paused"])
         else:
@@ -85,10 +90,16 @@ class Listener(_StaysHere, Callback):
         self._ledger.ended(self._of(trial), trial.last_result or {})
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        charged = not lost_its_machine(_error_of(trial))
+        charged = not (lost_its_machine(_error_of(trial)) and self._is_forgiven(str(trial)))
         self._ledger.recovering(self._of(trial), charged)
         if not charged:
             trial.max_failures += 1  # Tune has counted this one
+
+    def _is_forgiven(self, trial: str) -> bool:
+        """The loss of a machine is; but one trial that loses all it is put on may be what kills them."""
+        at = self._lost.setdefault(trial, [])
+        at.append(self._reached.get(trial, 0))
+        return at.count(at[-1]) <= FORGIVEN
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         error = _error_of(trial) or trial.get_error()

@@ -50,8 +50,12 @@ class Ledger:
         return self.recorder.rows
 
     def _catch_up(self) -> None:
-        """Brings rows up to their curves: a driver may have died between writing the one and the other."""
+        """Brings rows up to what is true: a driver that was killed has left trials that run no longer, and
+        may have died between writing a report and its trial's row.
+        """
         for name, row in self.rows.copy().items():
+            if row["state"] == "running":
+                self._put(name, state="interrupted")
             if row["state"] not in FINAL and self.recorder.recorded_step(name) > (row["step"] or 0):
                 metric = self.study.objectives[0].metric
                 past = self._stored(name, metric)

@@ -43,7 +43,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Spent:
-    """What all trials of a study have taken so far."""
+    """What all trials of a study have taken so far, and what their machines have cost beside them."""
 
     trial_hours: float = 0.0
     gpu_hours: float = 0.0
@@ -207,7 +207,7 @@ def _overview(study: StudyConfig, last: Status, rows: Sequence[Row]) -> Overview
         eta_s=(eta_s[0], eta_s[1]) if eta_s else None,
         steps_per_s=said.get("steps_per_s"),
         problem=said.get("problem"),
-        spent=_spent(rows),
+        spent=_spent(rows, said.get("idle") or {}),
     )
 
 
@@ -217,9 +217,9 @@ def _stage(last: Status) -> str | None:
     return said if said in ("search", "confirm") else None
 
 
-def _spent(rows: Sequence[Row]) -> Spent:
+def _spent(rows: Sequence[Row], idle: Mapping[str, float]) -> Spent:
     wall_s, gpu_s, usd = (sum(row[key] or 0.0 for row in rows) for key in ("wall_s", "gpu_s", "cost_usd"))
-    return Spent(wall_s / 3600, gpu_s / 3600, usd)
+    return Spent(wall_s / 3600, gpu_s / 3600 + idle.get("gpu_hours", 0.0), usd + idle.get("usd", 0.0))
 
 
 def _ended(rows: Sequence[Row]) -> int:

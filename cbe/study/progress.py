@@ -130,4 +130,5 @@ class Progress:
             "steps_per_s": round(self.steps_per_s, 2),
             "failures": len(chosen(rows, None, "failed")),
             "problem": self.problem,
+            "idle": self.agenda.purse.idle,
         }

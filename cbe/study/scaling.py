@@ -64,6 +64,7 @@ class Scaling:
         self._arrived: dict[str, float] = {}  # by node, since 1970
         self._slowest_s = 0.0  # from a demand to its machine
         self._idle_s = _recorded(ledger)
+        self._blind: str | None = None  # why the cluster could not be seen
         self._noted: tuple[Any, ...] = ()
         self._noted_s, self._noted_at = self._idle_s, -AT_LEAST_S
 
@@ -84,15 +85,26 @@ class Scaling:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Looks until the block ends; the study does not depend on it."""
+        self._sight = self._without_arrivals(see(self._room))  # those that are there came for somebody else
+        self._looked = time.monotonic()
+        self._note()
         try:
-            with every(LOOK_S, self.look, "scaling"):
+            with every(LOOK_S, self.look, "scaling", self._failed):
                 yield
         finally:
+            self._idle_s += self.tail_s  # they are paid until they go, and nobody will look
             self._note(last=True)
+
+    def _failed(self, error: Exception) -> None:
+        """Told once: while nobody sees the cluster nothing idle is counted, and no trial is told to leave."""
+        if self._blind is None:
+            self._blind = f"{type(error).__name__}: {error}"
+            self._ledger.recorder.event("cluster unseen", why=self._blind)
 
     def look(self) -> None:
         now, sight = time.monotonic(), self._without_arrivals(see(self._room))
         self._idle_s += (now - self._looked) * self._idle_places(sight)
+        sight = replace(sight, nodes={name: self._aged(name, sight, now) for name in sight.nodes})
         if leaving := sight.draining - self._sight.draining:
             self._bell.leave(leaving)
         for name in sight.nodes.keys() - self._sight.nodes.keys():
@@ -105,6 +117,13 @@ class Scaling:
             self._wanted_since = now
         self._sight, self._looked = sight, now
         self._note()
+
+    def _aged(self, name: str, sight: Sight, now: float) -> Node:
+        """A machine as it is; of one that drains Ray no longer says for how long nobody has used it."""
+        node, before = sight.nodes[name], self._sight.nodes.get(name)
+        if before is None or name not in sight.draining or node.used or before.used:
+            return node
+        return replace(node, idle_s=before.idle_s + now - self._looked)
 
     def _without_arrivals(self, sight: Sight) -> Sight:
         """The autoscaler hears from its cloud late: what came since it asked is no longer on its way."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from cbe.study.budget import Purse
 from cbe.study.control import ask_to_stop
 from cbe.study.progress import Progress
 from cbe.study.trial import newest
-from tests.study.conftest import beside, curve, rows, run, study
+from tests.study.conftest import curve, meanwhile, rows, run, study
 from tests.study.test_agenda import Driver
 from tests.waiting import until
 
@@ -52,6 +51,32 @@ def test_nothing_is_refused_before_a_trial_has_told_how_long_it_takes(driver: Ca
     first = driver(usd=0.01)
     took(first, "t0000", state="running", step=None, wall_s=None)
     assert Purse(first.ledger).refuses(None) is None
+
+
+def test_where_each_trial_brings_a_machine_the_first_tells_its_pace_before_others_start(
+    driver: Callable[..., Driver],
+) -> None:
+    only = driver(usd=100)
+    purse = Purse(only.ledger, Machines())
+    assert purse.refuses(None) is None
+    running = only.start()
+    assert "has not told its pace" in str(purse.refuses(None))
+    assert Purse(only.ledger).refuses(None) is None  # on a machine that is there anyway
+    only.ledger.reported(running, {"step": 10, "validation_error": 0.5})
+    assert purse.refuses(None) is None
+
+
+def test_a_killed_drivers_trials_are_not_counted_twice_when_they_go_on(driver: Callable[..., Driver]) -> None:
+    killed = driver(usd=100)
+    done, running = killed.start(), killed.start()
+    took(killed, done.trial, wall_s=40.0)
+    took(killed, running.trial, state="running", step=20, wall_s=20.0)
+    killed.die()
+    again = driver(usd=100)
+    assert {row["state"] for row in again.ledger.rows.values()} == {"completed", "interrupted"}
+    assert not again.ledger.waiting
+    # 60 of 100 are spent, and all forty of its steps would fit once, but not twice.
+    assert again.agenda.following() == running
 
 
 def test_a_trial_starts_only_where_all_of_it_fits_into_what_is_left(driver: Callable[..., Driver]) -> None:
@@ -107,8 +132,13 @@ def test_the_agenda_waits_for_what_runs_and_then_halts(driver: Callable[..., Dri
 
 @pytest.mark.usefixtures("cluster")
 def test_a_study_that_needs_more_stops_at_its_budget_keeps_all_and_goes_on_with_more(tmp_path: Path) -> None:
-    # Long enough that both trials are well past the start of their process, which nothing can cut short.
-    given = {"training": {"steps": 40_000, "eval_every": 100}, "scheduler": "none", "resources": A_SECOND}
+    # Long enough that both trials are well past the start of their process, which nothing can cut short; and
+    # few small evaluations, which nothing can cut short either.
+    given = {
+        "data": {"validation": 50},
+        "training": {"steps": 400_000, "eval_every": 200},
+        **{"scheduler": "none", "resources": A_SECOND},
+    }
     progress, folder = run(study(**given, budget={"trials": 2, "usd": 90}), tmp_path)
     assert progress.halted == "budget.usd of 90 is spent"
     found = rows(folder)
@@ -117,21 +147,19 @@ def test_a_study_that_needs_more_stops_at_its_budget_keeps_all_and_goes_on_with_
     stopped = {row["trial"]: row for row in folder.table("events").to_pylist() if row["kind"] == "paused"}
     for name, row in found.items():  # a checkpoint each, of the very step it was stopped at
         step = json.loads(stopped[name]["details"])["step"]
-        assert newest(folder, name, row["step"] or 0, 100) == f"checkpoints/{name}/{step:09d}.pt"
+        assert newest(folder, name, row["step"] or 0, 200) == f"checkpoints/{name}/{step:09d}.pt"
 
-    def watch(progress: Progress) -> AbstractContextManager[None]:
-        def stop(over: threading.Event) -> None:
-            now = progress.ledger.rows
-            until(lambda: all(now[name]["step"] > row["step"] for name, row in found.items()), what="reports")
-            ask_to_stop(folder)
+    def stop(progress: Progress, over: threading.Event) -> None:
+        now = progress.ledger.rows
+        until(lambda: all(now[name]["step"] > row["step"] for name, row in found.items()), what="reports")
+        ask_to_stop(folder)
 
-        return beside(stop)
-
-    progress, folder = run(study(**given, budget={"trials": 2, "usd": 90_000}), tmp_path, watch=watch)
+    more = study(**given, budget={"trials": 2, "usd": 90_000})
+    progress, folder = run(more, tmp_path, watch=meanwhile(stop))
     assert progress.halted == "it was asked to stop"
     for name, row in rows(folder).items():
         assert row["cost_usd"] > found[name]["cost_usd"]
-        assert [step for step, *_ in curve(folder, name)] == list(range(100, row["step"] + 1, 100))
+        assert [step for step, *_ in curve(folder, name)] == list(range(200, row["step"] + 1, 200))
 
 
 @pytest.mark.usefixtures("cluster")
