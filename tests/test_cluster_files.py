@@ -234,6 +234,11 @@ BROKEN: dict[str, tuple[Change, str, str]] = {
         "store",
         "--store results",
     ),
+    "a service that works in /": (
+        replace("--working-directory=$HOME", "", "head_start_ray_commands"),
+        "store",
+        "would work in /",
+    ),
     "no service": (put(["ray start --head"], "head_start_ray_commands"), "store", "not started"),
     "a secret": (
         replace(

@@ -211,15 +211,15 @@ def _gpu_classes(document: Document, groups: list[Group]) -> Iterator[Fault]:
 
 
 def _store(document: Document, groups: list[Group]) -> Iterator[Fault]:
-    found = [
-        (where, _option(command, "--store"))
-        for where, command in _commands(document, _START[:1])
-        if "cbe serve" in command
-    ]
+    found = [each for each in _commands(document, _START[:1]) if "cbe serve" in each[1]]
     if not found:
         problem = "the service is not started"
         yield Fault(document.where(_START[0]), problem, f"add `cbe serve --store {BUCKETS[0]}BUCKET/studies`")
-    for where, store in found:
+    for where, command in found:
+        store = _option(command, "--store")
+        if "systemd-run" in command and _option(command, "--working-directory") is None:
+            problem = "the service would work in /, where its drivers may write nothing"
+            yield Fault(where, problem, "add --working-directory=$HOME to systemd-run")
         if store is None or not store.startswith(BUCKETS):
             problem = f"--store {store or 'is missing'}; wanted one of {', '.join(BUCKETS)}"
             yield Fault(where, problem, "nodes come and go: what they write must lie in a bucket")
