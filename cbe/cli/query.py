@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cbe.cli import stores
+from cbe.cli import remote, stores
 from cbe.errors import InputError
 from cbe.words import NOTHING, clean, finite
 
@@ -37,6 +37,7 @@ def command(
         list[str], typer.Argument(metavar="[NAME] SQL", help="A study, or all without one; one SELECT")
     ],
     store: stores.Option = None,
+    address: remote.Address = None,
     form: Annotated[Format, typer.Option("--format", help="parquet wants a redirection")] = Format.table,
 ) -> None:
     """Answer a SELECT over trials, metrics, confusions and events."""
@@ -45,7 +46,10 @@ def command(
     from cbe.report.results import Results
 
     study, query = _asked(words)
-    found = Results(stores.existing(store)).sql(query, study)
+    if elsewhere := remote.address_of(address, store):
+        found = remote.service_at(elsewhere, "query").sql(query, study)
+    else:
+        found = Results(stores.existing(store)).sql(query, study)
     try:
         _PRINT[form](found)
     except (

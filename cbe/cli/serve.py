@@ -33,7 +33,8 @@ def command(
     tls_cert: Annotated[Path | None, typer.Option(help="A certificate (PEM)")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key (PEM)")] = None,
     url: Annotated[
-        str | None, typer.Option(help="How others reach it, as behind a proxy; for links in notices")
+        str | None,
+        typer.Option(help="How others reach it, as https://host of a proxy before it; wants tokens"),
     ] = None,
 ) -> None:
     """Take submissions, run them on a cluster and show them, over HTTP and as a web page."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -26,20 +26,25 @@ _HERE = "cbe.report.page"
 
 
 def write_report(folder: StudyFolder, path: Path, again: str | None = None) -> int:
-    """Writes a study's report and says its size in bytes; neither replaces a folder nor makes one.
+    """Writes a study's report and says its size in bytes.
 
     `again` is the command that makes the report again, as the reader can type it.
     """
+    return save(lambda: render(folder, again), path, folder.name)
+
+
+def save(page: Callable[[], str], path: Path, name: str) -> int:
+    """Writes a page once it is made, and says its size in bytes; neither replaces a folder nor makes one."""
     if path.is_dir():
-        raise InputError(f"{path}: is a folder; give the name of a file, as -o {path / folder.name}.html")
+        raise InputError(f"{path}: is a folder; give the name of a file, as -o {path / name}.html")
     if not path.parent.is_dir():
         raise InputError(f"{path}: there is no folder {path.parent}; make it, or give another -o")
-    page = render(folder, again).encode()
+    content = page().encode()
     try:
-        replace_file(path, lambda file: file.write(page))
+        replace_file(path, lambda file: file.write(content))
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror}); give another file with -o") from None
-    return len(page)
+    return len(content)
 
 
 def render(folder: StudyFolder, again: str | None = None) -> str:
