@@ -18,6 +18,7 @@ from cbe.service.tokens import UNKNOWN, Holder, Role
 
 SAFE = ("GET", "HEAD", "OPTIONS")
 OPEN_S = 2.0  # for which an open service may not know of its first token
+COSTLY = ("/api", "/metrics")  # where an answer takes work, also one that nobody may read
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 
@@ -94,11 +95,26 @@ def refuse_foreign(request: Request) -> None:
         raise Forbidden(f"host {host[:80]!r}: is no name of a machine; give one, as localhost:8321")
     if request.app.state.loopback and not (found and is_loopback(found[1].strip("[]").lower())):
         raise Forbidden(f"host {host[:80]!r}: this service answers to {', '.join(LOOPBACK)} alone")
-    origin = request.headers.get("origin")
-    foreign = origin is not None and origin.lower().partition("://")[2] != host.lower()
-    cross = request.headers.get("sec-fetch-site") == "cross-site" and request.method not in SAFE
-    if foreign or cross:
+    if _is_foreign(request, host.lower()) or _is_cross_site(request):
         raise Forbidden("the request comes from another site's page; use this service's own")
+
+
+def _is_foreign(request: Request, host: str) -> bool:
+    """Whether a page has sent this that is neither at the address asked nor at the one by which others come.
+
+    A proxy may put its own name for this machine in the place of the host that the browser has asked.
+    """
+    origin = request.headers.get("origin")
+    if origin is None:
+        return False
+    return origin.lower().partition("://")[2] != host and origin.lower() != request.app.state.origin
+
+
+def _is_cross_site(request: Request) -> bool:
+    """Whether another site's page asks for more than to be followed by a link to one of ours."""
+    path: str = request.scope["path"]
+    costly = any(path == each or path.startswith(f"{each}/") for each in COSTLY)
+    return request.headers.get("sec-fetch-site") == "cross-site" and (costly or request.method not in SAFE)
 
 
 Check = Callable[[Request], Awaitable[Holder]]

@@ -20,8 +20,11 @@ from cbe.errors import CbeError, ConfigError, InputError, StoreError
 from cbe.service import apart, metrics
 from cbe.service.guard import Guard
 from cbe.service.jobs import RayAway
+from cbe.service.loopback import origin_of
 from cbe.service.refusals import Conflict, Forbidden, NotFound, Taken, TooMany, Unauthorised, Unsupported
 from cbe.service.routes import answers, pages, studies, system, trials
+from cbe.service.routes.errands import MOST_ACTING, MOST_ASKING, Errands, RayBusy
+from cbe.service.routes.streams import Streams
 from cbe.service.service import Service
 from cbe.service.shapes import Problem
 from cbe.service.work import MOST_FAULTS, plain_fault
@@ -58,8 +61,10 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def create_app(service: Service, *, loopback: bool = True, tls: bool = False) -> FastAPI:
-    """The application; `loopback` says that it is reached from this machine alone."""
+def create_app(
+    service: Service, *, loopback: bool = True, tls: bool = False, public: str | None = None
+) -> FastAPI:
+    """The application; `loopback` says that it is reached from this machine alone, `public` how others do."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -68,6 +73,8 @@ def create_app(service: Service, *, loopback: bool = True, tls: bool = False) ->
         await service.board.start()
         yield
         await service.board.stop()
+        for each in (app.state.questions, app.state.deeds):
+            each.close()
         service.close()
 
     app = FastAPI(
@@ -81,7 +88,10 @@ def create_app(service: Service, *, loopback: bool = True, tls: bool = False) ->
         responses=_REFUSALS,
     )
     app.state.service, app.state.loopback = service, loopback
+    app.state.public, app.state.origin = public, origin_of(public) if public else None
     app.state.opened, app.state.opened_at = False, -math.inf  # see access.is_open
+    app.state.streams = Streams()
+    app.state.questions, app.state.deeds = Errands(MOST_ASKING), Errands(MOST_ACTING)
     app.state.figures = metrics.Figures(service.board, service.keeper)
     for routes in (system, studies, trials, answers, pages):
         app.include_router(routes.router)
@@ -105,7 +115,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     headers = {}
     if isinstance(error, Unauthorised):
         headers["WWW-Authenticate"] = "Bearer"
-    if isinstance(error, TooMany):
+    if isinstance(error, TooMany | RayBusy):
         headers["Retry-After"] = str(max(1, round(error.retry_after_s)))
     if code == 503:
         log.warning("%s: %s", request.url.path, str(error).replace("\n", " "))

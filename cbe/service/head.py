@@ -29,6 +29,7 @@ from cbe.files import replace_file
 from cbe.study.control import born
 
 START_S = 60.0
+SECRETS = ("CBE_NOTIFY", "CBE_TOKEN")  # which are the service's, and no trial's
 
 log = logging.getLogger("cbe.service")
 
@@ -93,9 +94,15 @@ def _start(place: Path, cpus: int | None, dashboard: int) -> Head:
         *([f"--num-cpus={cpus}"] if cpus else []),
     ]
     log = place / "head.log"
+    environment = {name: value for name, value in os.environ.items() if name not in SECRETS}
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
         )
     _started[process.pid] = process
     return Head(f"http://127.0.0.1:{dashboard}", process.pid, born(process.pid))

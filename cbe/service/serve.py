@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shlex
@@ -12,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import uvicorn
 
@@ -48,6 +50,12 @@ class Settings:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.tls_cert else 'http'}://{host}:{self.port}"
 
+    @property
+    def loopback(self) -> bool:
+        """Whether it is reached from this machine alone: a proxy lets in whoever reaches the proxy."""
+        place = urlsplit(self.public).hostname if self.public else self.host
+        return is_loopback(self.host) and is_loopback(place or "")
+
 
 def check(settings: Settings) -> None:
     """Refuses what must not be started: a service that anybody on the network could use."""
@@ -56,18 +64,37 @@ def check(settings: Settings) -> None:
     for name, path in (("--tls-cert", settings.tls_cert), ("--tls-key", settings.tls_key)):
         if path is not None and not path.is_file():
             raise InputError(f"{name} {path}: there is no such file; give the path of a PEM file")
-    if not is_loopback(settings.host) and not Tokens(Store.open(settings.store)).any_valid():
+    if settings.public is not None and not _is_address(settings.public):
+        raise InputError(f"--url {settings.public}: is no address; give one as https://studies.example.org")
+    if not settings.loopback and not Tokens(Store.open(settings.store)).any_valid():
+        here = is_loopback(settings.host)
+        option, value = ("--url", settings.public) if here else ("--host", settings.host)
         raise InputError(
-            f"--host {settings.host}: can be reached from other machines, and there is no token; make "
+            f"{option} {value}: can be reached from other machines, and there is no token; make "
             f"one with `cbe token create NAME --role admin --store {shlex.quote(settings.store)}`, or leave "
-            "--host out"
+            f"{option} out"
         )
+    _refuse_taken(settings.host, settings.port)
+
+
+def _is_address(url: str) -> bool:
     try:
-        socket.create_server((settings.host, settings.port)).close()
+        place = urlsplit(url)
+        beyond = place.username or place.password or place.query or place.fragment
+        named = place.scheme in ("http", "https") and place.hostname and place.port != 0
+    except ValueError:
+        return False
+    return bool(named) and not beyond and url.isprintable() and " " not in url
+
+
+def _refuse_taken(host: str, port: int) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
     except OSError as error:
+        other = "--port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "--host"
         raise InputError(
-            f"--host {settings.host} --port {settings.port}: cannot be listened at ({error.strerror}); "
-            "give another --port"
+            f"--host {host} --port {port}: cannot be listened at ({error.strerror}); give another {other}"
         ) from None
 
 
@@ -99,7 +126,9 @@ def _serve(settings: Settings, notices: Notices) -> None:
         notices=notices,
         url=settings.url,
     )
-    app = create_app(service, loopback=is_loopback(settings.host), tls=settings.tls_cert is not None)
+    app = create_app(
+        service, loopback=settings.loopback, tls=settings.tls_cert is not None, public=settings.public
+    )
     server = uvicorn.Server(
         uvicorn.Config(
             app,

@@ -1,6 +1,7 @@
 """The line to a client, as uvicorn has it, with an end to what a request's head may be and take.
 
-uvicorn's fast parser keeps headers however many come, and waits for them however long.
+uvicorn's fast parser keeps headers however many come, and waits for them however long; and it waits for ever
+for a client to read its answer.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from cbe.service.headers import HEADERS
 MOST_HEAD = 160_000  # bytes of an address and all headers
 MOST_FILES = 65_536
 REQUEST_S = 60.0  # within which a request is there as a whole
+READ_S = 60.0  # within which something is read of an answer that waits to be
 
 
 class Wire(HttpToolsProtocol):
     _head = 0  # bytes of the head so far
     _unheard = 0  # bytes since the parser last told of anything: they are in its memory
     _late: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -30,6 +33,7 @@ class Wire(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._has_request()
+        self._is_read()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -68,6 +72,14 @@ class Wire(HttpToolsProtocol):
         self._has_request()
         super().on_message_complete()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._await_reader()
+
+    def resume_writing(self) -> None:
+        self._is_read()
+        super().resume_writing()
+
     def _heard(self, size: int) -> None:
         self._unheard = 0
         self._head += size
@@ -82,6 +94,23 @@ class Wire(HttpToolsProtocol):
         if self._late is not None:
             self._late.cancel()
             self._late = None
+
+    def _await_reader(self) -> None:
+        """Hangs up on a client who reads nothing; one who reads slowly is waited for."""
+        left = self.transport.get_write_buffer_size()
+
+        def look() -> None:
+            if self.transport.get_write_buffer_size() < left:
+                self._await_reader()
+            else:
+                self.transport.abort()  # to close it would wait until all of it is read
+
+        self._unread = self.loop.call_later(READ_S, look)
+
+    def _is_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
 
 def allow_many_lines() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import yaml
 
 from cbe.errors import ConfigError, Fault, InputError
@@ -152,6 +153,18 @@ def _values(name: str, column: pa.ChunkedArray) -> list[Any]:
         except pa.ArrowException:
             raise InputError(f"SQL: {name} holds what cannot be told; cast it to varchar") from None
     return values
+
+
+def metrics(store: str, name: str, trial: str | None, limit: int, offset: int) -> dict[str, Any]:
+    """Some reports of a study's trials, or of one trial, in the order of trials and steps."""
+    chosen = pc.field("trial") == trial if trial else None
+    table = Store.open(store).study(name).table("metrics", where=chosen).drop_columns(["study", "revision"])
+    ordered = table.sort_by([("trial", "ascending"), ("step", "ascending")])
+    return {"total": len(table), "metrics": [_times(row) for row in ordered.slice(offset, limit).to_pylist()]}
+
+
+def _times(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value.isoformat() if hasattr(value, "isoformat") else value for key, value in row.items()}
 
 
 def best(store: str, name: str, k: int, where: str) -> dict[str, Any]:

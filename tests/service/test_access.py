@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import datetime
 import itertools
+import signal
+import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping
@@ -16,12 +18,15 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from cbe.errors import InputError
 from cbe.service.app import create_app
 from cbe.service.jobs import Jobs
+from cbe.service.serve import Settings, check
 from cbe.service.service import Service
 from cbe.service.tokens import CACHE_S, Role, Tokens
 from cbe.store.folder import Store
-from tests.conftest import Cbe
+from tests.conftest import Cbe, free_port
+from tests.made import finished
 from tests.service.conftest import NOBODY, Served, bearer, serving, text_of
 from tests.waiting import until
 
@@ -32,7 +37,9 @@ DAY_S = 24 * 3600.0
 WRITES = ("POST", "PATCH", "DELETE", "PUT")
 ASKED_BY_POST = {("POST", "/api/sql"), ("POST", "/api/check")}  # these change nothing
 FOR_ADMINS = {("GET", "/api/audit")}
-FOR_ALL = {("GET", "/healthz"), ("GET", "/readyz")}
+CHEAP = ("/healthz", "/readyz")
+FOR_ALL = {("GET", path) for path in CHEAP}
+PUBLIC = "https://studies.example.org"
 HEADERS = {
     "content-security-policy": "default-src 'none'",
     "x-content-type-options": "nosniff",
@@ -319,6 +326,20 @@ def test_another_sites_page_cannot_use_the_service_through_a_browser(unlocked: S
     assert unlocked.http.post("/api/studies/forged/stop", headers=own).status_code == 404
 
 
+def test_another_sites_page_costs_nothing_though_it_may_lead_to_a_page_of_ours(unlocked: Served) -> None:
+    cross = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}
+    read = [path for method, path in operations(unlocked) if method == "GET" and path not in CHEAP]
+    assert len(read) > 10
+    for path in [*read, "/api", "/api/nothing"]:
+        for method in ("GET", "HEAD", "OPTIONS"):
+            assert unlocked.http.request(method, path, headers=cross).status_code == 403, (method, path)
+    for path in ("/", "/studies/any", "/submit", "/docs", *CHEAP[:1]):
+        assert unlocked.http.get(path, headers=cross).status_code == 200
+    own = cross | {"sec-fetch-site": "same-origin"}
+    assert unlocked.http.get("/api/studies", headers=own).status_code == 200
+    assert unlocked.http.get("/api/studies", headers=cross | {"sec-fetch-site": "none"}).status_code == 200
+
+
 def test_no_other_origin_may_read_answers(mine: Roles) -> None:
     service, given = mine
     asked = {
@@ -389,6 +410,106 @@ def test_a_fault_of_the_service_tells_nothing_of_it_and_is_logged(
     }
     assert all(found.headers[name].startswith(value) for name, value in HEADERS.items())
     assert "GET /broken" in caplog.text and "hunter2" in caplog.text
+
+
+@pytest.fixture(scope="module")
+def behind_a_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A service at the usual address that others reach by another, with one token."""
+    store = tmp_path_factory.mktemp("proxied") / "store"
+    token, _ = Tokens(Store.open(str(store))).create("first", Role.admin)
+    with serving(store, NOBODY, "--url", f"{PUBLIC}:443/", token=token) as service:
+        yield service
+
+
+@pytest.mark.parametrize("host", ["studies.example.org", "127.0.0.1:{port}", "upstream"])
+def test_whoever_comes_through_a_proxy_needs_a_token_and_can_use_the_page(
+    behind_a_proxy: Served, host: str
+) -> None:
+    service = behind_a_proxy
+    given = {"host": host.format(port=service.port)}
+    own = given | {"origin": PUBLIC, "sec-fetch-site": "same-origin"}
+    assert service.http.get("/", headers=given).status_code == 200
+    assert service.http.get("/api/me", headers=own).json() == {
+        "name": "first",
+        "role": "admin",
+        "open": False,
+    }
+    assert service.http.post("/api/check", headers=own, content="name: x").status_code == 200
+    for origin in ("https://evil.example", "http://studies.example.org", f"{PUBLIC}.evil.example", "null"):
+        if origin.partition("://")[2] != host:  # plain HTTP at the very host that was asked
+            assert service.http.get("/api/me", headers=own | {"origin": origin}).status_code == 403
+    with client(service) as nobody:
+        assert nobody.get("/api/me", headers=own).status_code == 401
+
+
+def test_a_proxy_makes_nobody_an_admin_where_tokens_are_gone(tmp_path: Path) -> None:
+    app = create_app(Service(Store.open(str(tmp_path)), Jobs(NOBODY)), loopback=False, public=PUBLIC)
+    assert answer(app, "/api/me", host="127.0.0.1:8321").status_code == 401
+
+
+def test_an_address_for_others_wants_a_token_and_one_of_this_machine_does_not(tmp_path: Path) -> None:
+    store = str(tmp_path / "store")
+    with pytest.raises(InputError) as refused:
+        check(Settings(store, port=free_port(), public=PUBLIC))
+    told = f"--url {PUBLIC}: can be reached from other machines, and there is no token; make one with"
+    assert str(refused.value).startswith(told) and str(refused.value).endswith("or leave --url out")
+    for here in ("http://localhost:9000", "http://127.0.0.1", "https://[::1]:9000/"):
+        check(Settings(store, port=free_port(), public=here))
+    Tokens(Store.open(store)).create("first", Role.read)
+    check(Settings(store, port=free_port(), public=PUBLIC))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("", "studies.example.org", "ftp://studies.example.org", "https://", "https://a:port", "https://["),
+        *("https://me:pass@studies.example.org", "https://a b", "https://a?b", "https://a#b", "https://a\n"),
+    ],
+)
+def test_an_address_for_others_that_is_none_is_refused(tmp_path: Path, url: str) -> None:
+    with pytest.raises(InputError, match="is no address; give one as https://"):
+        check(Settings(str(tmp_path), port=free_port(), public=url))
+
+
+def test_the_command_that_trains_a_trial_again_names_the_address_for_others(tmp_path: Path) -> None:
+    finished(tmp_path)
+    service = Service(Store.open(str(tmp_path)), Jobs(NOBODY))
+    text, _ = service.tokens.create("first", Role.read)
+    for public, address in ((f"{PUBLIC}/", PUBLIC), (None, "http://localhost")):
+        app = create_app(service, public=public)
+        found = answer(app, "/api/studies/made/trials/t0000", **bearer(text)).json()["rerun"]
+        assert found.startswith(f"cbe show made/t0000 --yaml --address {address} > "), found
+
+
+class Served6(Served):
+    """A service at the other kind of address."""
+
+    def start(self) -> None:
+        self.url = f"http://[::1]:{self.port}"
+        super().start()
+
+
+def test_the_service_listens_at_an_ipv6_address(tmp_path: Path) -> None:
+    service = Served6(tmp_path / "store", NOBODY, "--host", "::1")
+    try:
+        assert service.http.get("/api/me").json()["open"] is True
+        own = {"origin": service.url, "sec-fetch-site": "same-origin"}
+        assert service.http.post("/api/studies/none/stop", headers=own).status_code == 404
+    finally:
+        service.kill(signal.SIGTERM)
+
+
+def test_what_cannot_be_listened_at_is_told_with_what_to_change(tmp_path: Path) -> None:
+    Tokens(Store.open(str(tmp_path))).create("first", Role.read)
+    check(Settings(str(tmp_path), host="::", port=free_port()))
+    for host, family in (("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)):
+        with socket.create_server((host, 0), family=family) as taken:
+            port = taken.getsockname()[1]
+            with pytest.raises(InputError, match=f"--port {port}: .*; give another --port"):
+                check(Settings(str(tmp_path), host=host, port=port))
+    for host in ("192.0.2.1", "2001:db8::1"):  # of documentation, and so nobody's
+        with pytest.raises(InputError, match="; give another --host"):
+            check(Settings(str(tmp_path), host=host, port=free_port()))
 
 
 @pytest.mark.parametrize("made", ["none", "revoked", "expired"])

@@ -13,6 +13,7 @@ from cbe.service import work
 from cbe.service.access import Ours, Reader, Submitter
 from cbe.service.board import encode
 from cbe.service.routes.bodies import STUDY_FILE, StudyFile, text_of
+from cbe.service.routes.errands import Questions
 from cbe.service.routes.names import Condition, Many, Study
 from cbe.service.service import Service
 from cbe.service.shapes import Checked, Page, PlanShape, Query, Table, Tasks
@@ -95,13 +96,13 @@ async def check(service: Ours, who: Reader, sent: StudyFile) -> Response:
 
 
 @router.post("/plan", responses={200: {"model": PlanShape}}, openapi_extra=STUDY_FILE)
-async def plan(service: Ours, who: Submitter, sent: StudyFile) -> Response:
+async def plan(service: Ours, who: Submitter, sent: StudyFile, questions: Questions) -> Response:
     """What a study will take: trials, steps, time and cost, by a probe of a few steps on this machine."""
     found = await service.check(*sent)
     if found["faults"]:
         raise work.config_error(found["faults"])
     values: dict[str, Any] = found["values"]
-    concurrent = await asyncio.to_thread(service.concurrency, values)
+    concurrent = await questions.run(service.concurrency, values)
 
     async def find() -> bytes:
         return await service.plans.answer(work.plan, values, concurrent, timeout_s=PLAN_S, memory=None)

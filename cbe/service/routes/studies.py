@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Query
-from fastapi.responses import PlainTextResponse, Response, StreamingResponse
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import PlainTextResponse, Response
 
 from cbe.errors import CbeError
 from cbe.service.access import Ours, Reader, Submitter
-from cbe.service.refusals import Conflict, NotFound, TooMany
+from cbe.service.refusals import Conflict, NotFound
 from cbe.service.routes.bodies import STUDY_FILE, StudyFile, text_of
+from cbe.service.routes.errands import Deeds, Questions
 from cbe.service.routes.names import Limit, Offset, Study, Text
+from cbe.service.routes.streams import Live, redacted
 from cbe.service.service import Service
 from cbe.service.shapes import Change, Resume, StandingShape, Studies, StudyShape
-from cbe.service.tokens import Holder
 from cbe.service.work import config_error
 from cbe.store.folder import STUDY_FILE as FILE
-
-MOST_LISTENERS = 1000
-ASK_S = 10.0  # after which a listener's token is looked at again
+from cbe.store.redact import redact
 
 log = logging.getLogger("cbe.service")
 router = APIRouter(prefix="/api", tags=["studies"])
@@ -61,13 +59,17 @@ async def list_studies(
     },
 )
 async def submit(
-    service: Ours, who: Submitter, sent: StudyFile, priority: Annotated[int, Query(ge=-100, le=100)] = 0
+    service: Ours,
+    who: Submitter,
+    sent: StudyFile,
+    deeds: Deeds,
+    priority: Annotated[int, Query(ge=-100, le=100)] = 0,
 ) -> Response:
     """Submit a study file; the same file again is the same study, another one under its name is refused."""
     found = await service.check(*sent)
     if found["faults"]:
         raise config_error(found["faults"])
-    name, new = await asyncio.to_thread(service.submit, found["values"], who, priority)
+    name, new = await deeds.run(service.submit, found["values"], who, priority)
     return await _standing(service, name, 201 if new else 200)
 
 
@@ -95,23 +97,25 @@ async def file(service: Ours, who: Reader, name: Study) -> Response:
 
 
 @router.patch("/studies/{name}", responses={200: {"model": StandingShape}})
-async def amend(service: Ours, who: Submitter, name: Study, change: Change) -> Response:
+async def amend(service: Ours, who: Submitter, name: Study, change: Change, deeds: Deeds) -> Response:
     """Change a study's budget, space or priority; its trials stay comparable."""
-    await asyncio.to_thread(service.amend, name, who, change.settings, change.priority)
+    await deeds.run(service.amend, name, who, change.settings, change.priority)
     return await _standing(service, name)
 
 
 @router.post("/studies/{name}/stop", responses={200: {"model": StandingShape}})
-async def stop(service: Ours, who: Submitter, name: Study, now: bool = False) -> Response:
+async def stop(service: Ours, who: Submitter, name: Study, deeds: Deeds, now: bool = False) -> Response:
     """Take a study out of the queue, or stop it in order; `now` does not wait for its trials' checkpoints."""
-    await asyncio.to_thread(service.stop, name, who, now=now)
+    await deeds.run(service.stop, name, who, now=now)
     return await _standing(service, name)
 
 
 @router.post("/studies/{name}/resume", responses={200: {"model": StandingShape}})
-async def resume(service: Ours, who: Submitter, name: Study, given: Resume | None = None) -> Response:
+async def resume(
+    service: Ours, who: Submitter, name: Study, deeds: Deeds, given: Resume | None = None
+) -> Response:
     """Go on with a study where it was stopped, with more budget where that is set."""
-    await asyncio.to_thread(service.resume, name, who, given.settings if given else None)
+    await deeds.run(service.resume, name, who, given.settings if given else None)
     return await _standing(service, name)
 
 
@@ -120,47 +124,53 @@ async def delete(
     service: Ours,
     who: Submitter,
     name: Study,
+    deeds: Deeds,
     confirm: Annotated[str, Query(max_length=64, description="The study's name again")] = "",
 ) -> Response:
     """Delete a study with all its results, for good."""
     await service.find(name)
     if confirm != name:
         raise Conflict(f"{name}: is deleted for good with all its results; say so with ?confirm={name}")
-    await asyncio.to_thread(service.delete, name, who)
+    await deeds.run(service.delete, name, who)
     await service.board.look()
     return Response(status_code=204)
 
 
 @router.get("/studies/{name}/logs", response_class=Response, responses=text_of("text/plain"))
 async def logs(
+    request: Request,
     service: Ours,
     who: Reader,
     name: Study,
+    questions: Questions,
     tail: Annotated[int, Query(ge=1, le=100_000, description="The last lines")] = 500,
     follow: bool = False,
 ) -> Response:
     """What the study's driver prints; `follow` goes on until it ends."""
     await service.find(name)
-    if await asyncio.to_thread(service.jobs.find, name) is None:
+    if await questions.run(service.jobs.find, name) is None:
         return PlainTextResponse("")
     if follow:
-        parts = (part.encode() async for part in _to_its_end(service.jobs.follow(name)))
-        return StreamingResponse(_while_allowed(service, who, parts), media_type="text/plain; charset=utf-8")
-    printed = await asyncio.to_thread(service.jobs.logs, name)
-    return PlainTextResponse("".join(printed.splitlines(keepends=True)[-tail:]))
+        parts = redacted(_to_its_end(service.jobs.follow(name)))
+        return Live(request, who, parts, "text/plain; charset=utf-8")
+
+    def find() -> str:
+        return redact("".join(service.jobs.logs(name).splitlines(keepends=True)[-tail:]))
+
+    return PlainTextResponse(await questions.run(find))
 
 
 @router.get("/events", response_class=Response, responses=text_of("text/event-stream"))
-async def events(service: Ours, who: Reader) -> Response:
+async def events(request: Request, service: Ours, who: Reader) -> Response:
     """How all studies stand, now and whenever that changes, as server-sent events."""
-    return _stream(service, who, service.board.listen())
+    return Live(request, who, service.board.listen(), "text/event-stream")
 
 
 @router.get("/studies/{name}/events", response_class=Response, responses=text_of("text/event-stream"))
-async def study_events(service: Ours, who: Reader, name: Study) -> Response:
+async def study_events(request: Request, service: Ours, who: Reader, name: Study) -> Response:
     """How a study and its trials stand, now and whenever that changes, as server-sent events."""
     await service.find(name)
-    return _stream(service, who, service.board.listen_to(name))
+    return Live(request, who, service.board.listen_to(name), "text/event-stream")
 
 
 async def _to_its_end(parts: AsyncIterator[str]) -> AsyncIterator[str]:
@@ -170,24 +180,6 @@ async def _to_its_end(parts: AsyncIterator[str]) -> AsyncIterator[str]:
             yield part
     except CbeError as error:
         log.warning("%s", error)
-
-
-async def _while_allowed(service: Service, who: Holder, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """A stream that ends some seconds after its listener's token does."""
-    asked = time.monotonic()
-    async for part in parts:
-        yield part
-        if who.id and time.monotonic() - asked > ASK_S:
-            asked = time.monotonic()
-            if not await asyncio.to_thread(service.tokens.holds, who.id):
-                return
-
-
-def _stream(service: Service, who: Holder, events: AsyncIterator[bytes]) -> Response:
-    if service.board.listeners >= MOST_LISTENERS:
-        raise TooMany(f"{MOST_LISTENERS} listen already; try again", 30)
-    told = _while_allowed(service, who, events)
-    return StreamingResponse(told, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
 async def _standing(service: Service, name: str, code: int = 200) -> Response:

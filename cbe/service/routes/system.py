@@ -12,6 +12,7 @@ from cbe import __version__
 from cbe.service.access import Admin, Ours, Reader, is_open
 from cbe.service.board import encode
 from cbe.service.routes.bodies import text_of
+from cbe.service.routes.errands import Questions
 from cbe.service.shapes import Cluster, Events, Health, Me, Ready
 
 router = APIRouter(tags=["service"])
@@ -45,9 +46,9 @@ async def me(request: Request, who: Reader) -> Me:
 
 
 @router.get("/api/cluster", responses={200: {"model": Cluster}})
-async def cluster(service: Ours, who: Reader) -> Response:
+async def cluster(service: Ours, who: Reader, questions: Questions) -> Response:
     """The cluster's nodes, and what is used of what they have together."""
-    found = await asyncio.to_thread(service.jobs.resources)
+    found = await questions.run(service.jobs.resources)
     return Response(encode(found), media_type="application/json")
 
 

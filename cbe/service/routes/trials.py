@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 
-import pyarrow.compute as pc
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from cbe.errors import InputError
+from cbe.service import work
 from cbe.service.access import Ours, Reader
 from cbe.service.board import encode
 from cbe.service.refusals import NotFound
 from cbe.service.routes.names import Limit, Offset, Study, Text, Trial, TrialQuery
 from cbe.service.shapes import Metrics, Trials, TrialShape
 from cbe.service.trials import trial as trial_of
-from cbe.words import finite
+
+METRICS_S = 20.0
 
 router = APIRouter(prefix="/api/studies/{name}", tags=["trials"])
 
@@ -47,7 +49,8 @@ async def show_trial(request: Request, service: Ours, who: Reader, name: Study, 
     except InputError as error:
         raise NotFound(str(error)) from None
     if found["rerun"]:
-        here = str(request.base_url).rstrip("/")
+        # Behind a proxy that speaks TLS a request does not say how its sender came here.
+        here = shlex.quote((request.app.state.public or str(request.base_url)).rstrip("/"))
         found["rerun"] = found["rerun"].replace(" --yaml", f" --yaml --address {here}", 1)
     return _json(encode(found))
 
@@ -62,20 +65,9 @@ async def metrics(
     offset: Offset = 0,
 ) -> Response:
     """The reports of a study's trials, or of one trial, in the order of trials and steps."""
-    folder = await service.find(name)
-
-    def find() -> bytes:
-        chosen = pc.field("trial") == trial if trial else None
-        table = folder.table("metrics", where=chosen).drop_columns(["study", "revision"])
-        table = table.sort_by([("trial", "ascending"), ("step", "ascending")])
-        rows = finite(table.slice(offset, limit).to_pylist())
-        return encode({"total": len(table), "metrics": [_times(row) for row in rows]})
-
-    return _json(await asyncio.to_thread(find))
-
-
-def _times(row: dict[str, object]) -> dict[str, object]:
-    return {key: value.isoformat() if hasattr(value, "isoformat") else value for key, value in row.items()}
+    await service.find(name)
+    given = (service.store.uri, name, trial, limit, offset)
+    return _json(await service.apart.answer(work.metrics, *given, timeout_s=METRICS_S))
 
 
 def _json(content: bytes) -> Response:
