@@ -9,6 +9,7 @@ RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token) and is sent to the cluster alone.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shlex
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -171,7 +172,8 @@ class Jobs:
     async def follow(self, study: str) -> AsyncIterator[str]:
         """What a driver has printed and prints, until it ends."""
         with self._told():
-            async for part in self._client.tail_job_logs(self._id(study)):
+            job = await asyncio.to_thread(self._id, study)  # which waits for Ray
+            async for part in self._client.tail_job_logs(job):
                 yield part
 
     def resources(self) -> dict[str, Any]:
