@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -58,8 +59,9 @@ class Growing:
             "RAY_CLOUD_INSTANCE_ID": HEAD_ID,
             "RAY_OVERRIDE_NODE_ID_FOR_TESTING": HEAD_ID,
             "RAY_health_check_period_ms": "500",
-            "RAY_health_check_timeout_ms": "1000",
+            "RAY_health_check_timeout_ms": "10000",  # a killed one refuses at once, a busy one is slow
             "RAY_health_check_failure_threshold": "3",
+            "RAY_worker_niceness": "0",  # else trials wait for as long as other tests have the cores
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(token),
         }
@@ -81,7 +83,11 @@ class Growing:
                 command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
             )
 
-        until(self._answers, 60, "the head")
+        try:
+            until(self._answers, 180, "the head")
+        except BaseException:
+            self.end()
+            raise
 
     def _answers(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()
@@ -141,6 +147,7 @@ class Growing:
                 if entry.name.isdigit() and int(state[3]) == self.process.pid:
                     os.kill(int(entry.name), signal.SIGKILL)
         self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
         del os.environ["RAY_AUTH_TOKEN_PATH"], os.environ[VARIABLE]
         forget_ray()
 

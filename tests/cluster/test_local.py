@@ -44,8 +44,8 @@ def processes(place: Path) -> list[int]:
 
 def test_this_machine_is_brought_up_and_down(place: Path) -> None:
     assert "does not run" in cluster("status", place)
-    told = cluster("up", place)
     try:
+        told = cluster("up", place)
         url = re.match(r"(http://127\.0\.0\.1:\d+), as process \d+", told)
         assert url, told
         assert httpx.get(f"{url[1]}/healthz").status_code == 200
@@ -53,8 +53,8 @@ def test_this_machine_is_brought_up_and_down(place: Path) -> None:
         assert "runs already" in cluster("up", place)
         assert processes(place)
     finally:
-        told = cluster("down", place)
-    assert told == f"{url[1]} is down\n"
+        down = cluster("down", place)
+    assert down == f"{url[1]} is down\n"
     until(lambda: not processes(place), what="the end of all processes")
     assert "does not run" in cluster("down", place)
     assert not (place / "results/local-cluster.json").exists()

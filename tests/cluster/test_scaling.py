@@ -10,8 +10,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +27,11 @@ from cbe.study.progress import Progress
 from tests.cluster.bodies import counted, held, last_alone
 from tests.cluster.conftest import IDLE_S, Growing
 from tests.study.bodies import bowl
-from tests.study.conftest import beside, curve, rows, run, study
+from tests.study.conftest import curve, meanwhile, rows, run, study
 from tests.study.test_faults import unbroken
 from tests.waiting import until
 
 EVERY = 20
-Watch = Callable[[Progress], AbstractContextManager[None]]
 
 
 def on_cards(**sections: Any) -> StudyConfig:
@@ -70,16 +68,13 @@ def repeated(log: Path) -> list[int]:
 def test_machines_come_for_trials_and_go_when_none_is_left(cards: Growing, tmp_path: Path) -> None:
     most: list[int] = []
 
-    def watch(progress: Progress) -> AbstractContextManager[None]:
-        def look(over: threading.Event) -> None:
-            while not over.wait(0.2):
-                most.append(len(cards.nodes()))
-
-        return beside(look)
+    def look(progress: Progress, over: threading.Event) -> None:
+        while not over.wait(0.2):
+            most.append(len(cards.nodes()))
 
     until(lambda: not cards.nodes(), what="an empty cluster")
     config = on_cards(budget={"trials": 4}, training={"steps": 100}, resources={"concurrent": 3})
-    progress, folder = run(config, tmp_path, address=cards.address, watch=watch, body=last_alone)
+    progress, folder = run(config, tmp_path, address=cards.address, watch=meanwhile(look), body=last_alone)
     assert progress.stage == "finished"
     assert Counter(row["state"] for row in rows(folder).values()) == {"completed": 4}
     until(lambda: not cards.nodes(), what="an empty cluster")
@@ -110,29 +105,26 @@ def test_ten_lost_machines_cost_no_retry_and_one_interval_each(cards: Growing, t
     dice, killed = random.Random(7), []
     log = tmp_path / "log"
 
-    def watch(progress: Progress) -> AbstractContextManager[None]:
-        def kill(over: threading.Event) -> None:
-            seen = 0
-            while len(killed) < 10 and not over.wait(0.2):
-                reports = log.read_text().count('"step"') if log.exists() else 0
-                live = cards.nodes()
-                if reports - seen < 3 or not live or not progress.ledger.busy:
-                    continue  # something has been trained since the last one
-                name, raylet = dice.choice(sorted(live.items()))
-                for pid in [raylet, *children(raylet)]:
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-                killed.append(name)
-                seen = reports
-
-        return beside(kill)
+    def kill(progress: Progress, over: threading.Event) -> None:
+        seen = 0
+        while len(killed) < 10 and not over.wait(0.2):
+            reports = log.read_text().count('"step"') if log.exists() else 0
+            live = cards.nodes()
+            if reports - seen < 3 or not live or not progress.ledger.busy:
+                continue  # something has been trained since the last one
+            name, raylet = dice.choice(sorted(live.items()))
+            for pid in [raylet, *children(raylet)]:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            killed.append(name)
+            seen = reports
 
     config = on_cards(
         training={"steps": 600},
         budget={"trials": 4},
         resources={"concurrent": 2},
     )
-    progress, folder = run(config, tmp_path, address=cards.address, watch=watch, body=counted)
+    progress, folder = run(config, tmp_path, address=cards.address, watch=meanwhile(kill), body=counted)
     assert len(killed) == 10
     assert progress.stage == "finished"
     found = rows(folder)
@@ -162,18 +154,15 @@ def test_a_trial_leaves_a_machine_that_is_drained_and_goes_on_elsewhere(
 ) -> None:
     drained = []
 
-    def watch(progress: Progress) -> AbstractContextManager[None]:
-        def drain(over: threading.Event) -> None:
-            until(lambda: over.is_set() or (progress.ledger.rows.get("t0000") or {}).get("step"))
-            (node,) = cards.nodes()
-            drained.append(node)
-            ray = str(Path(sys.executable).with_name("ray"))
-            command = [ray, "drain-node", f"--address={cards.address}", f"--node-id={node}"]
-            command += ["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=taken back"]
-            command += ["--deadline-remaining-seconds=60"]
-            subprocess.run(command, check=True, env={**os.environ, "RAY_AUTH_MODE": "token"})
-
-        return beside(drain)
+    def drain(progress: Progress, over: threading.Event) -> None:
+        until(lambda: over.is_set() or (progress.ledger.rows.get("t0000") or {}).get("step"))
+        (node,) = cards.nodes()
+        drained.append(node)
+        ray = str(Path(sys.executable).with_name("ray"))
+        command = [ray, "drain-node", f"--address={cards.address}", f"--node-id={node}"]
+        command += ["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=taken back"]
+        command += ["--deadline-remaining-seconds=600"]
+        subprocess.run(command, check=True, env={**os.environ, "RAY_AUTH_MODE": "token"})
 
     until(lambda: not cards.nodes(), what="an empty cluster")
     config = on_cards(
@@ -181,7 +170,7 @@ def test_a_trial_leaves_a_machine_that_is_drained_and_goes_on_elsewhere(
         budget={"trials": 1},
         resources={"concurrent": 1},
     )
-    progress, folder = run(config, tmp_path, address=cards.address, watch=watch, body=held)
+    progress, folder = run(config, tmp_path, address=cards.address, watch=meanwhile(drain), body=held)
     assert progress.stage == "finished"
     assert drained
     (paused,) = events(folder, "paused")
@@ -201,6 +190,7 @@ def test_a_config_that_needs_a_large_card_gets_one(cards: Growing, tmp_path: Pat
         search={"ensemble.heads": {"int": [20, 25]}},
         budget={"trials": 3},
     )
+    until(lambda: not cards.nodes(), what="an empty cluster")
     _, folder = run(config, tmp_path, address=cards.address, body=bowl)
     assert len(rows(folder)) == 3  # one network alone, the paper's five heads on it, and twenty networks
     came = Counter(each["group"] for each in events(folder, "node came"))

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -35,13 +36,16 @@ class Spot(Growing):
         config["available_node_types"]["spot"]["priority"] = 1
         return config
 
-    def asked(self) -> dict[str, Any]:
-        """How it stands, as a process with its token is told; nothing while there is no answer."""
+    def told(self) -> dict[str, list[str]]:
+        """How it stands, as a process with its token is told; nothing where there is no answer."""
         told = subprocess.run(
             [sys.executable, "-c", ASK, self.address], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
-        found: dict[str, Any] = json.loads(told.stdout) if told.returncode == 0 else {}
+        found: dict[str, list[str]] = json.loads(told.stdout) if told.returncode == 0 else {}
         return found
+
+    def asked(self, what: str) -> list[str]:
+        return self.told().get(what, [])
 
 
 # The token is kept by a process for good, and tests before these had another.
@@ -67,7 +71,7 @@ def spot(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spot]:
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     found = Spot({name: {"most": 1, "resources": CARD} for name in ("spot", "on_demand")})
     try:
-        until(found.asked, what="a head")
+        until(found.told, what="an answer of the head")
         yield found
     finally:
         found.end()
@@ -104,30 +108,38 @@ def test_a_refused_spot_machine_is_replaced_by_one_on_demand(spot: Spot) -> None
     spot.refuses.touch()
     with demand(spot):
         # What Ray does by itself: it asks for spot, and again, and never for the other.
-        until(lambda: spot.asked()["refused"].count("spot") >= 3, what="a refused launch")
-        assert "on_demand" not in spot.asked()["groups"]
+        until(lambda: spot.asked("refused").count("spot") >= 3, what="refused launches")
+        assert "on_demand" not in until(spot.told, what="an answer of the head")["groups"]
         with fallback(spot):
-            until(lambda: "on_demand" in spot.asked()["groups"], what="a machine on demand")
+            until(lambda: "on_demand" in spot.asked("groups"), what="a machine on demand")
 
 
 def test_a_notice_drains_the_node_of_the_machine(spot: Spot) -> None:
     with demand(spot), preempted() as metadata:
-        until(lambda: "spot" in spot.asked()["groups"], what="a spot machine")
+        until(lambda: "spot" in spot.asked("groups"), what="a spot machine")
         (node,) = node_ids(spot.address)
-        command = [sys.executable, "-m", "cbe.cluster.notice", "gcp", spot.address, f"--metadata={metadata}"]
-        subprocess.run(command, check=True, timeout=60)
-        assert until(lambda: spot.asked()["draining"], what="a node that drains") == [node]
+        command = [sys.executable, "-m", "cbe.cluster.notice", "aws", spot.address, f"--metadata={metadata}"]
+        subprocess.run(command, check=True, timeout=180)
+        assert until(lambda: spot.asked("draining"), what="a node that drains") == [node]
 
 
 @contextmanager
 def preempted() -> Iterator[str]:
-    """A metadata service that says so."""
+    """A metadata service that says so, long enough before for the node to be seen as it drains."""
+    later = datetime.now(UTC) + timedelta(minutes=10)
+    action = {"action": "terminate", "time": f"{later:%Y-%m-%dT%H:%M:%SZ}"}
 
     class Handler(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            self.answer(b"a token")
+
         def do_GET(self) -> None:
+            self.answer(json.dumps(action).encode())
+
+        def answer(self, content: bytes) -> None:
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(b"TRUE")
+            self.wfile.write(content)
 
         def log_message(self, *_: object) -> None: ...
 

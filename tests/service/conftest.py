@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ import httpx
 import pytest
 import yaml
 
+from cbe.errors import CbeError
 from cbe.service.head import Head, started
+from cbe.service.jobs import Jobs
 from cbe.service.tokens import Role, Tokens
 from cbe.store.folder import Store, StudyFolder
 from tests.conftest import free_port
@@ -55,7 +57,7 @@ class Served:
         self.http = httpx.Client(
             base_url=self.url, headers=bearer(self.token), timeout=60, verify=self.verify
         )
-        until(self._answers, 60, "the service")
+        until(self._answers, 180, "the service")
 
     def _answers(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()
@@ -67,7 +69,7 @@ class Served:
     def kill(self, number: int = signal.SIGKILL) -> None:
         self.http.close()
         self.process.send_signal(number)
-        self.process.wait(30)
+        self.process.wait(120)
 
     def folder(self, name: str) -> StudyFolder:
         return Store.open(str(self.store)).study(name)
@@ -101,6 +103,21 @@ def serving(
         served.http.close()
         if served.process.poll() is None:
             served.kill(signal.SIGTERM)
+        if ray not in (None, NOBODY):  # a process keeps what it first learned of tokens, also from nobody
+            end_jobs(ray, store)
+
+
+def end_jobs(ray: str, store: Path) -> None:
+    """Ends what a test, as one that failed, has left running: others want the same two cores."""
+    jobs = Jobs(ray, str(store))
+
+    def running() -> list[str]:
+        return [job.study for job in jobs.all().values() if job.active]
+
+    with suppress(CbeError):  # that cluster is gone
+        for study in running():
+            jobs.stop(study)
+        until(lambda: not running(), what="the end of all jobs")
 
 
 @pytest.fixture(scope="session")

@@ -18,49 +18,76 @@ from tests.service.conftest import CBE, NOBODY, Served, serving, text_of
 from tests.study.conftest import curve, rows
 from tests.waiting import until
 
-LONGER = {
-    "training": {"steps": 200, "eval_every": 10},
+EVERY = 10
+SHORT: dict[str, Any] = {
+    "training": {"steps": 100, "eval_every": EVERY},
     "scheduler": "none",
-    "budget": {"trials": 3},
-    "confirm": {"configs": 0, "runs": 0},
+    "budget": {"trials": 2},
 }
+ENDLESS = {**SHORT, "training": {"steps": 400_000, "eval_every": EVERY}}
+MANY = {**SHORT, "budget": {"trials": 2000}}
 
 
-def has_reported(service: Served, name: str) -> bool:
+def reports(service: Served, name: str) -> int:
+    """How many are on record."""
     folder = service.folder(name)
-    return folder.exists() and any((row["step"] or 0) >= 20 for row in rows(folder).values())
+    return folder.table("metrics", ["step"]).num_rows if folder.exists() else 0
 
 
-def is_whole(service: Served, name: str) -> None:
-    """Every trial reached its end, and every step is there once."""
+def goes_on(service: Served, name: str, before: int = 0) -> None:
+    """Waits until two trials have told more than before, and one of them more than once."""
+    until(lambda: reports(service, name) > before + 2, 240, f"reports of {name}")
+
+
+def is_driven(service: Served, name: str, driver: int) -> None:
+    """The process that began it is at it, and it has not ended."""
+    said = status(service.folder(name))
+    assert said.plain["pid"] == driver
+    assert said.alive and said.plain["state"] == "running"
+
+
+def is_stopped(service: Served, name: str) -> None:
+    """It is, by the service, and every step so far is there once."""
+    assert service.http.post(f"/api/studies/{name}/stop").status_code == 200
+    until(lambda: service.state(name) == "halted", what="the stop")
+    is_whole(service, name, "interrupted")
+
+
+def is_whole(service: Served, name: str, state: str = "completed") -> None:
+    """Every trial came to the same, and every step is there once."""
     found = rows(service.folder(name))
-    assert {row["state"] for row in found.values()} == {"completed"} and len(found) == 3
-    for trial in found:
-        assert [step for step, *_ in curve(service.folder(name), trial)] == list(range(10, 201, 10))
+    assert {row["state"] for row in found.values()} == {state}
+    for trial, row in found.items():
+        steps = [step for step, *_ in curve(service.folder(name), trial)]
+        assert steps == list(range(EVERY, (row["step"] or 0) + 1, EVERY))
+        assert state != "completed" or row["step"] == row["steps"]
 
 
-def test_a_killed_service_leaves_the_study_running_and_comes_back_with_everything(served: Served) -> None:
-    served.submit(text_of("lasting", **LONGER))
-    served.submit(text_of("next", **LONGER | {"budget": {"trials": 1}}), priority=-1)
-    until(lambda: has_reported(served, "lasting"), what="a report")
-    before = {each["study"]: each for each in served.http.get("/api/studies").json()["studies"]}
-    served.kill()
-    driver = status(served.folder("lasting")).plain["pid"]
-    step = max(row["step"] or 0 for row in rows(served.folder("lasting")).values())
-    until(lambda: max(row["step"] or 0 for row in rows(served.folder("lasting")).values()) > step, what="it")
-    served.start()
-    after = {each["study"]: each for each in served.http.get("/api/studies").json()["studies"]}
-    assert after.keys() == before.keys()
-    for name in before:
-        kept = ("owner", "priority", "submitted", "question")
-        assert [after[name][key] for key in kept] == [before[name][key] for key in kept]
-    assert status(served.folder("lasting")).plain["pid"] == driver
-    until(lambda: served.state("lasting") == served.state("next") == "finished", 180, "both")
-    is_whole(served, "lasting")
-    started_once = [
-        each["study"] for each in served.http.get("/api/audit").json()["events"] if each["kind"] == "started"
-    ]
-    assert sorted(started_once) == ["lasting", "next"]
+def test_a_killed_service_leaves_the_study_running_and_comes_back_with_everything(
+    head: Head, tmp_path: Path
+) -> None:
+    with serving(tmp_path / "store", head.address, "--studies", "1") as service:
+        service.submit(text_of("lasting", **ENDLESS))
+        service.submit(text_of("next", **SHORT), priority=-1)
+        goes_on(service, "lasting")
+        before = {each["study"]: each for each in service.http.get("/api/studies").json()["studies"]}
+        service.kill()
+        driver = status(service.folder("lasting")).plain["pid"]
+        goes_on(service, "lasting", reports(service, "lasting"))
+        service.start()
+        after = {each["study"]: each for each in service.http.get("/api/studies").json()["studies"]}
+        assert after.keys() == before.keys() == {"lasting", "next"}
+        for name in before:
+            kept = ("owner", "priority", "submitted", "question")
+            assert [after[name][key] for key in kept] == [before[name][key] for key in kept]
+        is_driven(service, "lasting", driver)
+        assert service.state("next") == "queued"
+        is_stopped(service, "lasting")
+        until(lambda: service.state("next") == "finished", 240, "the other")
+        is_whole(service, "next")
+        events = service.http.get("/api/audit").json()["events"]
+        started = [each["study"] for each in events if each["kind"] == "started"]
+        assert sorted(started) == ["lasting", "next"]
 
 
 def test_a_killed_driver_is_shown_as_failed_with_its_reason_told_and_resumed(
@@ -81,8 +108,8 @@ def test_a_killed_driver_is_shown_as_failed_with_its_reason_told_and_resumed(
     threading.Thread(target=hooks.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{hooks.server_port}/hook"
     with serving(tmp_path / "store", head.address, "--notify", url, "--notify", f"slack:{url}") as service:
-        service.submit(text_of("killed", **LONGER))
-        until(lambda: has_reported(service, "killed"), what="a report")
+        service.submit(text_of("killed", **MANY))
+        goes_on(service, "killed")
         os.kill(status(service.folder("killed")).plain["pid"], signal.SIGKILL)
         until(lambda: service.state("killed") == "failed", what="the failure")
         why = service.http.get("/api/studies/killed").json()["why"]
@@ -91,9 +118,11 @@ def test_a_killed_driver_is_shown_as_failed_with_its_reason_told_and_resumed(
         assert {each.get("event") for each in told} == {"failed", None}
         assert "killed has failed" in next(each["text"] for each in told if "text" in each)
 
-        assert service.http.post("/api/studies/killed/resume").status_code == 200
-        until(lambda: service.state("killed") == "finished", 180, "the study")
+        fewer = {"set": {"budget.trials": 3}}
+        assert service.http.post("/api/studies/killed/resume", json=fewer).status_code == 200
+        until(lambda: service.state("killed") == "finished", 240, "the study")
         is_whole(service, "killed")
+        assert len(rows(service.folder("killed"))) >= 3
         until(lambda: len(told) == 4, what="the other notices")
         finished = next(each for each in told if each.get("event") == "finished")
         answer = service.http.get("/api/studies/killed/best").json()
@@ -109,21 +138,22 @@ def test_a_service_with_a_cluster_of_its_own_finds_it_again_and_takes_it_along_w
     tmp_path: Path,
 ) -> None:
     with serving(tmp_path / "store", None) as service:
-        service.submit(text_of("own", **LONGER))
-        until(lambda: has_reported(service, "own"), what="a report")
+        service.submit(text_of("own", **ENDLESS))
+        goes_on(service, "own")
         driver = status(service.folder("own")).plain["pid"]
         again = [CBE, "serve", "--store", str(service.store), "--port", str(free_port()), "--ray", NOBODY]
-        second = subprocess.run(again, capture_output=True, text=True, timeout=60)
+        second = subprocess.run(again, capture_output=True, text=True, timeout=180)
         assert second.returncode == 2 and "has a service already" in second.stderr
         service.kill()
         service.start()
-        assert status(service.folder("own")).plain["pid"] == driver and status(service.folder("own")).alive
+        is_driven(service, "own", driver)
         until(lambda: service.state("own") == "running", what="the study")
         service.kill(signal.SIGTERM)
         until(lambda: not status(service.folder("own")).alive, what="the driver's end")
+        before = reports(service, "own")
         service.start()
-        until(lambda: service.state("own") == "finished", 240, "the study")
-        is_whole(service, "own")
+        goes_on(service, "own", before)
+        is_stopped(service, "own")
         kinds = [each["kind"] for each in service.http.get("/api/audit").json()["events"]]
         assert kinds.count("started") == 2 and "driver_lost" not in kinds
 
@@ -134,16 +164,17 @@ def test_a_study_whose_cluster_is_lost_is_started_again_by_the_service(tmp_path:
     second = None
     try:
         with serving(tmp_path / "store", first.address) as service:
-            service.submit(text_of("survives", **LONGER))
-            until(lambda: has_reported(service, "survives"), what="a report")
+            service.submit(text_of("survives", **ENDLESS))
+            goes_on(service, "survives")
             first.end()
             until(lambda: not status(service.folder("survives")).alive, what="the driver's end")
+            known = reports(service, "survives")
             assert service.http.get("/api/studies/survives").status_code == 200
             until(lambda: service.http.get("/readyz").status_code == 503, what="the word that Ray is away")
             second = started(str(tmp_path / "head"), cpus=2, port=int(first.address.rpartition(":")[2]))
             assert second.address == first.address
-            until(lambda: service.state("survives") == "finished", 240, "the study")
-            is_whole(service, "survives")
+            goes_on(service, "survives", known)
+            is_stopped(service, "survives")
             lost = [
                 each
                 for each in service.http.get("/api/audit").json()["events"]

@@ -6,13 +6,19 @@ import json
 import os
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import cbe
 from cbe.report.best import best
 from cbe.service.head import Head
-from tests.service.conftest import CBE, Served, text_of
+from cbe.service.jobs import Jobs
+from cbe.store.folder import Store, StudyFolder
+from tests.service.conftest import CBE, Served, end_jobs, text_of
+from tests.study.conftest import rows
 from tests.waiting import until
 
 QUICKSTART = Path(__file__).parents[2] / "studies" / "quickstart.yaml"
@@ -20,6 +26,14 @@ SHORTER = [
     *("training.steps=30", "training.eval_every=10", "training.batch_size=8", "training.unlabeled_ratio=2"),
     *("scheduler.grace=10", "budget.trials=4", "confirm.runs=2"),
 ]
+
+
+ENDLESS: dict[str, Any] = {
+    "training": {"steps": 400_000, "eval_every": 10},
+    "scheduler": "none",
+    "budget": {"trials": 2},
+    "resources": {"concurrent": 1},  # which leaves a core to those who ask
+}
 
 
 def run(*arguments: object, code: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
@@ -81,9 +95,8 @@ def test_the_quickstart_gives_the_same_answer_through_every_door(served: Served)
 
 
 def test_a_study_waits_its_turn_is_stopped_amended_resumed_and_deleted(served: Served) -> None:
-    long = {"training": {"steps": 4000, "eval_every": 10}, "scheduler": "none", "budget": {"trials": 2}}
     for name in ("one", "two", "three"):  # two run at once
-        assert served.submit(text_of(name, **long)).status_code == 201
+        assert served.submit(text_of(name, **ENDLESS)).status_code == 201
     until(lambda: served.state("one") == served.state("two") == "running", what="two studies")
     shown = served.http.get("/api/studies/three").json()
     assert (shown["state"], shown["place"], shown["owner"]) == ("queued", 1, "local")
@@ -94,7 +107,7 @@ def test_a_study_waits_its_turn_is_stopped_amended_resumed_and_deleted(served: S
         assert refused.status_code == 409 and "is running; stop it first" in refused.json()["message"]
         assert served.http.delete("/api/studies/one?confirm=one").status_code == 409
         until(lambda: served.http.get("/api/studies/one").json()["counts"].get("running"), what="a trial")
-        assert client.stop("one").state == "stopping"
+        assert client.stop("one").state in ("stopping", "halted")
         assert client.stop("two").state in ("stopping", "halted")
         until(lambda: served.state("one") == served.state("two") == "halted", what="the stop")
         assert served.http.get("/api/studies/one").json()["why"] == "it was asked to stop"
@@ -104,7 +117,7 @@ def test_a_study_waits_its_turn_is_stopped_amended_resumed_and_deleted(served: S
         ).json()
         assert (amended["search"]["total"], amended["priority"]) == (3, 7)
         before = {row["trial"]: row["step"] for row in client.show("one").trials}
-        assert client.resume("one").state in ("queued", "starting")
+        assert client.resume("one").state in ("queued", "starting", "running")
 
         def went_on() -> bool:
             return any(
@@ -124,10 +137,23 @@ def test_a_study_waits_its_turn_is_stopped_amended_resumed_and_deleted(served: S
         assert ("deleted", "one") in done and done.count(("submitted", "one")) == 1
 
 
-def test_a_cluster_without_a_service_takes_studies_too(head: Head, tmp_path: Path) -> None:
-    file, store = tmp_path / "direct.yaml", tmp_path / "store"
-    long = {"training": {"steps": 4000, "eval_every": 10}, "scheduler": "none", "budget": {"trials": 2}}
-    file.write_text(text_of("direct", **long))
+@pytest.fixture
+def alone(head: Head, tmp_path: Path) -> Iterator[Path]:
+    """A store that no service keeps."""
+    store = tmp_path / "store"
+    yield store
+    end_jobs(head.address, store)
+
+
+def reached(folder: StudyFolder) -> dict[str, int]:
+    """The step of each trial, as the store has it."""
+    return {name: row["step"] or 0 for name, row in rows(folder).items()} if folder.exists() else {}
+
+
+def test_a_cluster_without_a_service_takes_studies_too(head: Head, tmp_path: Path, alone: Path) -> None:
+    file, store = tmp_path / "direct.yaml", alone
+    folder = Store.open(str(store)).study("direct")
+    file.write_text(text_of("direct", **ENDLESS))
     there = ("--address", head.address)
     told = json.loads(run("submit", file, "--store", store, *there, "--json").stdout)
     assert (told["study"], told["state"]) == ("direct", "starting")
@@ -137,20 +163,22 @@ def test_a_cluster_without_a_service_takes_studies_too(head: Head, tmp_path: Pat
         found: dict[str, Any] = json.loads(run("show", "direct", *there, "--json").stdout)
         return found
 
-    until(lambda: any(row["step"] for row in shown()["trials"]), what="a report")
+    until(lambda: any(reached(folder).values()), what="a report")
+    assert any(row["step"] for row in shown()["trials"])
     assert [
         each["state"] for each in json.loads(run("ls", *there, "--json").stdout) if each["study"] == "direct"
     ] == ["running"]
     other = run("submit", file, "--set", "training.lr=0.01", "--store", store, *there, code=2)
     assert "training.lr: stored is 0.06, now it is 0.01" in other.stderr
     run("stop", "direct", *there)
-    until(lambda: shown()["state"] == "halted", what="the stop")
+    jobs = Jobs(head.address)
+    until(lambda: (job := jobs.find("direct")) and not job.active, what="the stop")
+    assert shown()["state"] == "halted"
     assert "it was asked to stop" in run("logs", "direct", *there).stdout
-    reached = {row["trial"]: row["step"] for row in shown()["trials"]}
+    before = reached(folder)
     run("resume", "direct", *there)
-    until(
-        lambda: any((row["step"] or 0) > (reached[row["trial"]] or 0) for row in shown()["trials"]), what="it"
-    )
+    until(lambda: any(step > before.get(name, 0) for name, step in reached(folder).items()), what="the study")
+    assert any((row["step"] or 0) > before.get(row["trial"], 0) for row in shown()["trials"])
     run("stop", "direct", *there)
     followed = run("logs", "direct", "--follow", *there)  # until it has ended
     assert "stopping" in followed.stdout and shown()["state"] == "halted"

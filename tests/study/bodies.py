@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from pathlib import Path
 from typing import Any
 
 from cbe.ssl.world import World
+from cbe.store.folder import Store
 from cbe.study.assignment import Assignment
-from cbe.study.trial import Shared
+from cbe.study.trial import Shared, work
 from cbe.training.launch import Send
+from tests.waiting import until
 
 
 def bowl(shared: Shared, assignment: Assignment, resume: str | None, send: Send, world: World) -> None:
@@ -20,3 +25,33 @@ def bowl(shared: Shared, assignment: Assignment, resume: str | None, send: Send,
             {"step": step, "validation_error": off + 1 / step, "macs": round(1000 * off), "trial_s": 0.1},
             None,
         )
+
+
+def base_is_worse(
+    shared: Shared, assignment: Assignment, resume: str | None, send: Send, world: World
+) -> None:
+    """Trains as ever; the base tells an error that no other can reach."""
+
+    def tell(metrics: dict[str, Any], checkpoint: str | None) -> None:
+        worse = {"validation_error": 2.0} if metrics and assignment.preset == "base" else {}
+        send({**metrics, **worse}, checkpoint)
+
+    work(shared, assignment, resume, tell, world)
+
+
+def dies(shared: Shared, assignment: Assignment, resume: str | None, send: Send, world: World) -> None:
+    """Trains as ever; a trial that is new has its last process killed once its first report is recorded.
+
+    One that is started again from nothing is new again, and dies again.
+    """
+    folder = Store.open(shared.store).study(shared.study.name)
+
+    def tell(metrics: dict[str, Any], checkpoint: str | None) -> None:
+        send(metrics, checkpoint)
+        if resume is None and world.rank == world.size - 1:
+            until(lambda: folder.table("metrics", ["step"]).num_rows, what="the report")
+            with (Path(shared.store) / "killed").open("a") as file:
+                file.write(f"{os.getpid()}\n")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    work(shared, assignment, resume, tell, world)

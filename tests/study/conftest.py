@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ import pytest
 from cbe.spec import StudyConfig
 from cbe.store.folder import Store, StudyFolder
 from cbe.study import cluster as of_study
-from cbe.study.progress import Progress
+from cbe.study.progress import Progress, Watch
+
+# Ray's workers give way to every other process, and would wait for as long as other tests have the cores.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 BASE: dict[str, Any] = {
     "name": "small",
@@ -70,6 +74,14 @@ def actors() -> list[Any]:
     return [found for found in alive if found.class_name != rays_own]
 
 
+def groups() -> list[Any]:
+    """The resources that are still set aside for somebody."""
+    import ray
+
+    known = ray.util.placement_group_table().values()
+    return [group for group in known if group["state"] != "REMOVED"]
+
+
 @contextmanager
 def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
     """Runs something in a thread until the block ends, and raises what it raised."""
@@ -92,6 +104,22 @@ def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
         raise raised[0]
 
 
+def meanwhile(work: Callable[[Progress, threading.Event], None]) -> Watch:
+    """What a test does while a study runs; should that fail, the study stops, and does not train on alone."""
+
+    def watch(progress: Progress) -> AbstractContextManager[None]:
+        def all_of_it(over: threading.Event) -> None:
+            try:
+                work(progress, over)
+            except BaseException:
+                progress.ledger.halt("the test has failed")
+                raise
+
+        return beside(all_of_it)
+
+    return watch
+
+
 @pytest.fixture
 def bucket(s3_port: int, ambient: None) -> str:
     """The address of an empty store on a real S3 API."""
@@ -109,6 +137,15 @@ def cluster() -> Iterator[None]:
     import ray
 
     assert of_study  # its settings come before Ray's import
-    ray.init("local", num_cpus=2, include_dashboard=True, log_to_driver=False, logging_level="ERROR")
+    # Of a process that was killed Ray says so, however late it hears of it; else it would be out of reach.
+    patient = {"timeout_ms_task_wait_for_death_info": 60_000}
+    ray.init(
+        "local",
+        num_cpus=2,
+        include_dashboard=True,
+        log_to_driver=False,
+        logging_level="ERROR",
+        _system_config=patient,
+    )
     yield
     ray.shutdown()

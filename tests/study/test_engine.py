@@ -17,7 +17,7 @@ from cbe.spec import StudyConfig
 from cbe.store.folder import StudyFolder
 from cbe.study.trial_log import read_log
 from tests.study.bodies import bowl
-from tests.study.conftest import actors, curve, rows, run, study
+from tests.study.conftest import actors, curve, groups, rows, run, study
 from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -77,9 +77,8 @@ def test_optuna_dashboard_opens_the_study(finished: Finished) -> None:
 def test_nothing_is_left_running_after_a_study(finished: Finished) -> None:
     import ray
 
-    until(lambda: actors() == [])
-    groups = ray.util.placement_group_table().values()
-    assert [group for group in groups if group["state"] != "REMOVED"] == []
+    until(lambda: actors() == [], what="the end of all processes")
+    until(lambda: groups() == [], what="the end of all groups")
     until(lambda: ray.available_resources().get("CPU") == 2)  # which a node tells a moment later
 
 

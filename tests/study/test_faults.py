@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import signal
-import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +15,11 @@ from cbe.data import open_dataset
 from cbe.spec import StudyConfig, TrainConfig
 from cbe.ssl.world import World
 from cbe.study.assignment import Assignment
-from cbe.study.progress import Progress
 from cbe.study.trial import Shared, work
 from cbe.training.launch import Send
 from cbe.training.loop import train
-from tests.study.conftest import actors, beside, curve, rows, run, study
+from tests.study.bodies import base_is_worse, dies
+from tests.study.conftest import actors, curve, groups, rows, run, study
 from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -31,26 +27,9 @@ pytestmark = pytest.mark.usefixtures("cluster")
 FIGURES = ("loss", "loss_unlabeled", "loss_lb", "validation_error", "sampling_rate")
 
 
-def killing(
-    actor: str, trial: str, step: int, killed: list[int]
-) -> Callable[[Progress], AbstractContextManager[None]]:
-    """Kills a process of an actor class once a trial has reported a step."""
-
-    def watch(progress: Progress) -> AbstractContextManager[None]:
-        def wait_and_kill(over: threading.Event) -> None:
-            while not over.wait(0.05):
-                row = progress.ledger.rows.get(trial)
-                if row is None or (row.get("step") or 0) < step:
-                    continue
-                for found in actors():
-                    if found.class_name.rpartition(".")[2] == actor:  # Ray qualifies it now and then
-                        os.kill(found.pid, signal.SIGKILL)
-                        killed.append(found.pid)
-                        return
-
-        return beside(wait_and_kill)
-
-    return watch
+def killed(store: Path) -> list[str]:
+    """The processes that `dies` has ended."""
+    return (store / "killed").read_text().split()
 
 
 def unbroken(config: TrainConfig, *figures: str) -> list[tuple[Any, ...]]:
@@ -66,22 +45,22 @@ def one_trial(steps: int, every: int, **sections: Any) -> StudyConfig:
 
 
 def test_a_trial_whose_process_is_killed_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    killed: list[int] = []
-    config = one_trial(240, 20)
-    _, folder = run(config, tmp_path, watch=killing("ImplicitFunc", "t0000", 20, killed))
+    config = one_trial(120, 20)
+    _, folder = run(config, tmp_path, body=dies)
     row = rows(folder)["t0000"]
-    assert killed and row["state"] == "completed" and row["retries"] == 1
+    assert len(killed(tmp_path)) == 1
+    assert row["state"] == "completed" and row["retries"] == 1
     assert curve(folder, "t0000", *FIGURES) == unbroken(config.paper_config(0, 0), *FIGURES)
-    assert folder.table("metrics").num_rows == 12
+    assert folder.table("metrics").num_rows == 6
 
 
 def test_two_workers_train_as_one_does_even_when_one_of_them_is_killed(tmp_path: Path) -> None:
-    killed: list[int] = []
     # An almost straight activation has no kink at which the order of a sum could decide (see test_world.py).
     config = one_trial(60, 10, method="freematch", resources={"workers": 2}, model={"leak": 0.99})
-    _, folder = run(config, tmp_path, watch=killing("RayTrainWorker", "t0000", 20, killed))
+    _, folder = run(config, tmp_path, body=dies)
     row = rows(folder)["t0000"]
-    assert killed and row["state"] == "completed" and row["workers"] == 2
+    assert len(killed(tmp_path)) == 1
+    assert row["state"] == "completed" and row["workers"] == 2
     found = np.array(curve(folder, "t0000", *FIGURES, "loss_fairness"))
     alone = np.array(unbroken(config.paper_config(0, 0), *FIGURES, "loss_fairness"))
     assert found[:, 0].tolist() == [10, 20, 30, 40, 50, 60]
@@ -90,18 +69,17 @@ def test_two_workers_train_as_one_does_even_when_one_of_them_is_killed(tmp_path:
 
 
 def test_several_workers_are_stopped_without_a_trace(tmp_path: Path) -> None:
-    import ray
-
-    space = {"training.lr": [1e-6]}
     config = study(
-        **{"resources": {"workers": 2}, "search": space, "budget": {"trials": 3}},
+        **{"resources": {"workers": 2}, "budget": {"trials": 2}},
         scheduler={"name": "asha", "grace": 10, "reduction": 2},
     )
-    _, folder = run(config, tmp_path)
-    assert "stopped" in {row["state"] for row in rows(folder).values()}
-    until(lambda: actors() == [])
-    groups = ray.util.placement_group_table().values()
-    assert [group for group in groups if group["state"] != "REMOVED"] == []
+    _, folder = run(config, tmp_path, body=base_is_worse)
+    assert [(row["state"], row["step"]) for row in rows(folder).values()] == [
+        ("completed", 40),
+        ("stopped", 10),
+    ]
+    until(lambda: actors() == [], what="the end of all processes")
+    until(lambda: groups() == [], what="the end of all groups")
 
 
 def starved(shared: Shared, assignment: Assignment, resume: str | None, send: Send, world: World) -> None:
