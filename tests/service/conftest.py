@@ -21,6 +21,7 @@ from cbe.service.head import Head, started
 from cbe.service.jobs import Jobs
 from cbe.service.tokens import Role, Tokens
 from cbe.store.folder import Store, StudyFolder
+from tests.cluster.conftest import forget_ray
 from tests.conftest import free_port
 from tests.study.conftest import study
 from tests.waiting import until
@@ -103,13 +104,19 @@ def serving(
         served.http.close()
         if served.process.poll() is None:
             served.kill(signal.SIGTERM)
-        if ray not in (None, NOBODY):  # a process keeps what it first learned of tokens, also from nobody
+        if ray not in (None, NOBODY):
             end_jobs(ray, store)
+
+
+def jobs_at(ray: str, store: str | None = None) -> Jobs:
+    """Asked with the token that holds now: a process keeps what it first learned of tokens, even of none."""
+    forget_ray()
+    return Jobs(ray, store)
 
 
 def end_jobs(ray: str, store: Path) -> None:
     """Ends what a test, as one that failed, has left running: others want the same two cores."""
-    jobs = Jobs(ray, str(store))
+    jobs = jobs_at(ray, str(store))
 
     def running() -> list[str]:
         return [job.study for job in jobs.all().values() if job.active]

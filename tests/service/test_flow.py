@@ -15,9 +15,8 @@ import pytest
 import cbe
 from cbe.report.best import best
 from cbe.service.head import Head
-from cbe.service.jobs import Jobs
 from cbe.store.folder import Store, StudyFolder
-from tests.service.conftest import CBE, Served, end_jobs, text_of
+from tests.service.conftest import CBE, Served, end_jobs, jobs_at, text_of
 from tests.study.conftest import rows
 from tests.waiting import until
 
@@ -171,7 +170,7 @@ def test_a_cluster_without_a_service_takes_studies_too(head: Head, tmp_path: Pat
     other = run("submit", file, "--set", "training.lr=0.01", "--store", store, *there, code=2)
     assert "training.lr: stored is 0.06, now it is 0.01" in other.stderr
     run("stop", "direct", *there)
-    jobs = Jobs(head.address)
+    jobs = jobs_at(head.address)
     until(lambda: (job := jobs.find("direct")) and not job.active, what="the stop")
     assert shown()["state"] == "halted"
     assert "it was asked to stop" in run("logs", "direct", *there).stdout

@@ -17,12 +17,11 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from cbe.service import submissions
 from cbe.service.head import Head
-from cbe.service.jobs import Jobs
 from cbe.service.submissions import Submission
 from cbe.store.folder import Store
 from tests.browser import Shown
 from tests.made import HOSTILE, Made, finished, status
-from tests.service.conftest import Served, serving, text_of
+from tests.service.conftest import Served, jobs_at, serving, text_of
 from tests.waiting import until
 
 MS = 120_000  # other tests may have the cores
@@ -244,7 +243,7 @@ def hostile(stocked: Served, head: Head) -> Iterator[Served]:
     broken = stocked.store / "broken" / "study.yaml"
     broken.parent.mkdir()
     broken.write_text(json.dumps({"name": "broken", HOSTILE: HOSTILE}))
-    jobs = Jobs(head.address, store.uri)
+    jobs = jobs_at(head.address, store.uri)
     jobs.submit("hostile", [sys.executable, "-c", f"print({HOSTILE!r})"], {})
     until(lambda: (job := jobs.find("hostile")) and job.status == "succeeded", what="its last word")
     until(lambda: stocked.state("hostile") == "failed", what="the failure")
