@@ -20,7 +20,7 @@ from cbe.service.jobs import Job, Jobs, RayAway, unused
 from cbe.service.keeper import Keeper
 from cbe.service.submissions import Submission
 from cbe.store.folder import STUDY_FILE, Store
-from tests.service.conftest import CBE, Served, text_of
+from tests.service.conftest import CBE, Served, jobs_at, text_of
 from tests.waiting import until
 
 SLEEPS = ["sleep", "600"]
@@ -29,7 +29,7 @@ SLEEPS = ["sleep", "600"]
 @pytest.fixture
 def jobs(head: Head, tmp_path: Path) -> Iterator[Jobs]:
     """Those of a store of this test; what still runs of them ends with it."""
-    found = Jobs(head.address, str(tmp_path))
+    found = jobs_at(head.address, str(tmp_path))
     yield found
     for job in found.all().values():
         if job.active:
@@ -120,7 +120,7 @@ def test_a_study_that_never_began_on_a_cluster_may_be_submitted_anew(head: Head,
         return subprocess.run(command, capture_output=True, text=True, timeout=240)
 
     assert cbe("submit", file, "--store", tmp_path / "a-file" / "store").returncode == 0
-    assert ended(Jobs(head.address), "anew").status == "failed"
+    assert ended(jobs_at(head.address), "anew").status == "failed"
     again = cbe("submit", file, "--store", tmp_path / "store")
     assert again.returncode == 0, again.stderr
-    assert ended(Jobs(head.address), "anew").status == "succeeded"
+    assert ended(jobs_at(head.address), "anew").status == "succeeded"
