@@ -18,7 +18,7 @@ from cbe.service.service import Service
 from cbe.service.tokens import Role, Tokens
 from cbe.store.folder import Store
 from tests.made import finished
-from tests.service.conftest import NOBODY, Served, serving
+from tests.service.conftest import NOBODY, Served, jobs_at, serving
 from tests.waiting import until
 
 BLOCKER = "blocker"
@@ -32,7 +32,7 @@ def described(head: Head, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """
     store = tmp_path_factory.mktemp("described") / "store"
     finished(store, "quickstart")
-    jobs = Jobs(head.address)
+    jobs = jobs_at(head.address)
     jobs.submit(BLOCKER, ["sleep", "3600"], {})
     token, _ = Tokens(Store.open(str(store))).create("tester", Role.admin)
     with serving(store, head.address, "--studies", "1", token=token) as service:

@@ -11,12 +11,11 @@ import httpx
 import pytest
 
 from cbe.service.head import Head, _private, _session
-from cbe.service.jobs import Jobs
 from cbe.service.routes.streams import MOST_OF_A_TOKEN, Streams, redacted
 from cbe.service.tokens import Role, Tokens
 from cbe.store.folder import Store
 from tests.made import finished
-from tests.service.conftest import NOBODY, Served, bearer, serving
+from tests.service.conftest import NOBODY, Served, bearer, jobs_at, serving
 from tests.waiting import until
 
 SOON_S = 60.0
@@ -31,7 +30,7 @@ def running(head: Head, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
     store = tmp_path_factory.mktemp("streams") / "store"
     for name in (SILENT, CHATTY):
         finished(store, name)
-    jobs = Jobs(head.address, Store.open(str(store)).uri)
+    jobs = jobs_at(head.address, Store.open(str(store)).uri)
     jobs.submit(SILENT, ["sleep", "3600"], {})
     jobs.submit(CHATTY, ["python", "-c", PRINTS], {})
     until(lambda: not (job := jobs.find(CHATTY)) or job.status == "succeeded", what="what is printed")
