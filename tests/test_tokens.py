@@ -411,6 +411,7 @@ def test_the_command_makes_lists_and_revokes_tokens(cbe_: Cbe, tmp_path: Path) -
     text = made.out.strip()
     assert made.code == 0 and TEXT.fullmatch(text) and text not in made.err
     assert "shown once" in made.err and "CBE_TOKEN" in made.err and "role submit" in made.err
+    assert "It is the first" in made.err
     tokens = Tokens(Store.open(str(tmp_path / "results")))
     holder = tokens.check(text)
     assert holder is not None and (holder.name, holder.role) == ("ada", Role.submit)

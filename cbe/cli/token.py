@@ -42,13 +42,20 @@ def create(
     from cbe.service.tokens import Role, Tokens
 
     place = stores.opened(store)
-    text, token = Tokens(place).create(name, Role(role), days, by=_BY)
+    tokens = Tokens(place)
+    first = not tokens.any_made()
+    text, token = tokens.create(name, Role(role), days, by=_BY)
     print(json.dumps({"token": text, **token.to_plain()}, indent=2) if as_json else text)
     until = f"until {_time(token.expires)}" if token.expires else "until it is revoked"
     say(
         f"{token.name} has the role {token.role} in the service of {place.uri} {until}.\n"
         "This token is shown once: hand it on where nobody else reads. cbe takes it as CBE_TOKEN."
     )
+    if first:
+        say(
+            "It is the first: from now on nobody is let in without one, and studies that were submitted "
+            "without are steered by the role admin alone."
+        )
 
 
 @app.command("list")

@@ -152,7 +152,7 @@ class Keeper:
             except Exception as error:
                 self.problem = f"the queue cannot be looked after: {type(error).__name__}"
                 log.exception("the queue could not be looked after")
-            busy = any(entry.waiting or entry.running for entry in self.entries.values())
+            busy = any(each.submission.wanted == "run" or each.running for each in self.entries.values())
             self._wake.wait(LOOK_S if busy or self.problem else IDLE_S)
             self._wake.clear()
 

@@ -152,9 +152,7 @@ class Service:
             self._rests(name, entry)
             self._amend(folder, settings)
             if status(folder).state == "finished":
-                raise Conflict(
-                    f"{name}: is finished; give it more to do, as {{'set': {{'budget.trials': 80}}}}"
-                )
+                raise Conflict(f"{name}: is finished; give it more to do: set budget.trials higher")
             new = Submission(holder.name, datetime.now(UTC))
             last = submission or new
             wanted = replace(new, owner=last.owner, priority=last.priority, submitted=last.submitted)
@@ -299,8 +297,8 @@ def _state(entry: Entry, said: str, why: str | None, stop_asked: bool) -> tuple[
     if entry.waiting:
         lost = f"its driver was lost with its node ({wanted.losses}); it is started again"
         return "queued", lost if wanted.losses else None
-    if wanted.wanted == "run" and said in ("new", "interrupted"):
-        return "starting", None
+    if wanted.wanted == "run" and (said in ("new", "interrupted") or not entry.heard.plain):
+        return "starting", None  # whatever an earlier driver has said
     if wanted.failed and said != "finished":
         return "failed", wanted.failed
     return said, why or ("taken out of the queue" if said == "new" else None)

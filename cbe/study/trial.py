@@ -68,7 +68,8 @@ def work(shared: Shared, assignment: Assignment, resume: str | None, send: Send,
         checkpoints = Checkpoints(folder, assignment.trial, keep_all=shared.study.scheduler.name == "pbt")
         about = {**_about(config, data), "split": data.split.digest}
         if log:
-            log.say(f"{'goes on' if resume else 'begins'} on {about['device']} of {about['node']}")
+            begins = f"goes on after step {int(Path(resume).stem)}" if resume else "begins"
+            log.say(f"{begins}, on {about['device']} of {about['node']}")
 
         def report(metrics: Metrics, snapshot: Snapshot) -> None:
             if log is None:  # one of several workers speaks for all

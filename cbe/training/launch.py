@@ -6,6 +6,7 @@ for what they do not use. The loop, its metrics and its checkpoints are the same
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 import threading
@@ -55,6 +56,8 @@ class Workers:
 
 def launch(body: Body, workers: Workers, resume: str | None, failure: Failure) -> None:
     """Runs a body inside a Ray Tune trial; Tune's own checkpoint of it comes before `resume`."""
+    for name in ("ray.train", "ray.tune"):  # they tell of every checkpoint, in the trial's own log
+        logging.getLogger(name).setLevel(logging.WARNING)
     resume = _pointed(ray.tune.get_checkpoint()) or resume
     if workers.count > 1:
         _spread(body, workers, resume, failure)
@@ -87,16 +90,17 @@ def _end(error: Exception, failure: Failure, send: Send) -> None:
 
 
 def _tell_tune(metrics: Metrics, checkpoint: str | None) -> None:
-    _report(ray.tune.report, metrics, checkpoint)
+    _report(ray.tune, metrics, checkpoint)
 
 
-def _report(report: Callable[..., None], metrics: Metrics, checkpoint: str | None) -> None:
+def _report(ray_: Any, metrics: Metrics, checkpoint: str | None) -> None:
+    """Reports to Ray Tune or to Ray Train, whichever is given; each has its own class of checkpoints."""
     if checkpoint is None:
-        report(metrics)
+        ray_.report(metrics)
         return
     with tempfile.TemporaryDirectory() as aside:
         (Path(aside) / _POINTER).write_text(checkpoint)
-        report(metrics, checkpoint=Checkpoint.from_directory(aside))
+        ray_.report(metrics, checkpoint=ray_.Checkpoint.from_directory(aside))
 
 
 def _pointed(checkpoint: Checkpoint | None) -> str | None:
@@ -125,7 +129,7 @@ def _spread(body: Body, workers: Workers, resume: str | None, failure: Failure) 
 
     def loop() -> None:
         def send(metrics: Metrics, checkpoint: str | None) -> None:
-            _report(ray.train.report, metrics, checkpoint)
+            _report(ray.train, metrics, checkpoint)
 
         try:
             body(_pointed(ray.train.get_checkpoint()) or resume, send, World(dist.group.WORLD))

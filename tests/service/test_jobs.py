@@ -109,6 +109,14 @@ def test_a_study_that_is_stopping_cannot_be_resumed_yet(served: Served) -> None:
     assert refused.status_code == 409 and "just ending" in refused.text, refused.text
     until(lambda: served.state("stopping") == "halted", what="its end")
 
+    def resumed() -> bool:
+        return served.http.post("/api/studies/stopping/resume").status_code == 200
+
+    until(resumed, what="the driver's end")
+    seen: list[str] = []
+    until(lambda: seen.append(served.state("stopping")) or seen[-1] == "running", what="it to run again")
+    assert "halted" not in seen  # as the driver before has said
+
 
 def test_a_study_that_never_began_on_a_cluster_may_be_submitted_anew(head: Head, tmp_path: Path) -> None:
     file = tmp_path / "anew.yaml"

@@ -173,7 +173,7 @@ def is_opened_and_closed(seen: Shown, link: Locator, trial: str) -> None:
     assert page.url == f"{before}?trial={trial}"
     assert f"cbe show by-hand/{trial} --yaml" in seen.text("#trial-rerun")
     page.click("#trial summary >> text=Log")
-    expect(page.locator("#trial-log")).to_contain_text("begins on cpu of")
+    expect(page.locator("#trial-log")).to_contain_text("begins, on cpu of")
     page.click("#trial summary >> text=Config")
     assert f"# Trial by-hand/{trial}" in seen.text("#trial-yaml") and "steps: 40" in seen.text("#trial-yaml")
     page.keyboard.press("Escape")

@@ -120,7 +120,7 @@ def test_every_trial_has_a_log_of_its_evaluations(finished: Finished) -> None:
     _, folder = finished
     for name, row in rows(folder).items():
         first, *lines = read_log(folder, name).splitlines()
-        assert first.endswith(f"begins on cpu of {row['node']}")
+        assert first.endswith(f"begins, on cpu of {row['node']}")
         said = [int(line.partition(" step ")[2].split()[0]) for line in lines]
         steps = [step for step, *_ in curve(folder, name)]
         assert said == steps if row["state"] == "completed" else said[:1] == steps[:1]  # stopped where it was
