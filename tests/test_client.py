@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from cbe.service.app import create_app
 from cbe.service.client import Client, connect
 from cbe.service.jobs import Jobs
 from cbe.service.service import Service
+from cbe.service.submissions import Submission
 from cbe.service.tokens import Role
 from cbe.service.trials import trial
 from cbe.spec import TrainConfig, read_config
@@ -138,6 +140,14 @@ def test_studies_and_trials_from_afar_are_those_of_the_store(client: Client, ser
     rows = client.sql("select trial, objective from trials order by trial", "made").to_pylist()
     table = made.folder.table("trials", ["trial", "objective"]).sort_by("trial")
     assert rows == table.to_pylist()
+
+
+def test_a_service_knows_what_was_submitted_before_any_ray_answers(tmp_path: Path) -> None:
+    made = Made(tmp_path / "store")
+    submissions.write(made.folder, Submission("ada", datetime(2026, 5, 4, tzinfo=UTC), priority=-3))
+    with Served(tmp_path / "store") as served, connect(served.url) as client:
+        (found,) = client.ls()  # the very first answer
+        assert (found.owner, found.priority, found.state) == ("ada", -3, "queued")
 
 
 def test_a_long_list_comes_whole(client: Client, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import math
@@ -69,7 +70,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         apart.prepare()
-        service.keeper.start()
+        await asyncio.to_thread(service.keeper.start)  # which reads the store
         await service.board.start()
         yield
         await service.board.stop()

@@ -128,6 +128,9 @@ class Keeper:
         self._thread = threading.Thread(target=self._work, name="keeper", daemon=True)
 
     def start(self) -> None:
+        """Knows at once what the store has of all submissions; what runs of them Ray tells a moment later."""
+        with suppress(CbeError), self.lock:
+            self.entries = self._entries({})
         self._thread.start()
 
     def stop(self) -> None:
