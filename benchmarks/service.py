@@ -197,7 +197,8 @@ def main() -> None:
     seen: Seen = defaultdict(list)
     errors: list[str] = []
     ratios = []
-    with tempfile.TemporaryDirectory() as place, running(Path(place)) as (url, study):
+    aside = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # its driver may write to the last
+    with aside as place, running(Path(place)) as (url, study):
         for _ in range(options.rounds):
             rates = {}
             for readers in (0, options.readers):
