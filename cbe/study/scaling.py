@@ -85,7 +85,10 @@ class Scaling:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Looks until the block ends; the study does not depend on it."""
-        self._sight = self._without_arrivals(see(self._room))  # those that are there came for somebody else
+        try:
+            self._sight = self._without_arrivals(see(self._room))  # what is there came for somebody else
+        except Exception as error:
+            self._failed(error)
         self._looked = time.monotonic()
         self._note()
         try:
