@@ -102,7 +102,7 @@ def foretold(of: int, record: StudyFolder, speed: float, took_s: float) -> dict[
         "from": walls[REPLAYS // 10],
         "to": walls[-REPLAYS // 10],
         "trial_s": statistics.median(each.busy_gpu_s for each in found),
-        "stopped": statistics.median(each.stopped for each in found),
+        "pruned": statistics.median(each.pruned for each in found),
         "over real": middle / took_s,
     }
 

@@ -4,6 +4,7 @@ CbeError
 ├── InputError           the user can mend it; exit code 2
 │   ├── ConfigError      a study or training file, or a --set value: carries every fault at once
 │   ├── DataError        a data set, an image, a split or a list of indices
+│   │   └── UnreachableData  a bucket that this machine cannot read; another one may
 │   └── StoreError       a store that cannot be read, now or at all
 └── RunError             the run broke; exit code 1
     ├── NonFiniteLoss    a loss became NaN or infinite; the same config will do it again
@@ -50,6 +51,10 @@ class ConfigError(InputError):
 
 
 class DataError(InputError):
+    pass
+
+
+class UnreachableData(DataError):
     pass
 
 

@@ -12,14 +12,16 @@ from cbe.spec.search import KEYS
 NOTHING = "–"
 NOT_SELECTED = "* not used for selection"
 
+_SHARES = ("_error", "_accuracy", "_disagreement", "sampling_rate", "sampling_rate_ensemble")
+
 _ORDER = {key: place for place, key in enumerate(KEYS)}
 
 
 def figure(metric: str | None, value: float | None) -> str:
-    """A metric's value; errors in percent.
+    """A metric's value; errors and other shares in per cent.
 
-    >>> figure("validation_error", 0.125)
-    '12.50 %'
+    >>> figure("validation_error", 0.125), figure("sampling_rate", 0.5), figure("loss", 1.25)
+    ('12.50 %', '50.00 %', '1.25')
     """
     if value is None or not math.isfinite(value):
         return NOTHING
@@ -27,7 +29,7 @@ def figure(metric: str | None, value: float | None) -> str:
         return duration(value)
     if metric in ("parameters", "macs"):
         return f"{value:,.0f}"
-    return f"{100 * value:.2f} %" if metric and metric.endswith("_error") else f"{value:.4g}"
+    return f"{100 * value:.2f} %" if metric and metric.endswith(_SHARES) else f"{value:.4g}"
 
 
 def p_value(p: float) -> str:
@@ -90,7 +92,7 @@ def _value(value: Any) -> str:
 
 def counts(by_state: Mapping[str, int]) -> str:
     """Trials by state, as `3 completed · 1 failed`."""
-    order = ("completed", "stopped", "running", "interrupted", "failed", "infeasible")
+    order = ("completed", "pruned", "running", "interrupted", "failed", "infeasible")
     return " · ".join(f"{by_state[state]} {state}" for state in order if by_state.get(state))
 
 

@@ -23,6 +23,7 @@ from cbe.cli import console
 from cbe.data import Dataset, open_dataset
 from cbe.spec import TrainConfig
 from cbe.store.folder import Store
+from tests.leftovers import pytest_configure  # noqa: F401  a hook of pytest
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -34,21 +35,45 @@ for _name in ("CBE_STORE", "CBE_ADDRESS", "CBE_TOKEN"):  # of whoever runs the t
 # A shell starts what runs in its background deaf to Ctrl-C, and commands under test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Tests that share a cluster, and so a process.
-TOGETHER = {
-    "study": ("tests/study/", "tests/test_cli_studies.py::test_a_study_runs_to_its_answer"),
+# Tests that share a cluster, and so a process. The longest come first.
+LANES = {
     "service": ("tests/service/",),
+    "study": ("tests/study/", "tests/test_cli_studies.py::test_a_study_runs_to_its_answer"),
     "cluster": ("tests/cluster/",),
 }
+RAY = {"cluster", "head", "cards"}  # fixtures that start one; other tests that do say so by a mark
+
+
+def lane(nodeid: str) -> str | None:
+    return next((name for name, ids in LANES.items() if nodeid.startswith(ids)), None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what needs Ray or a browser, and puts first what must run one after the other."""
+    for item in items:
+        needs = set(getattr(item, "fixturenames", ()))
+        if needs & RAY:
+            item.add_marker("ray")
+        if "browser" in needs:
+            item.add_marker("browser")
+        if item.get_closest_marker("chaos"):
+            item.add_marker(pytest.mark.timeout(1200))
+    order = list(LANES)
+    items.sort(key=lambda item: order.index(found) if (found := lane(item.nodeid)) else len(order))
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """A process for each lane, also on few cores: tests on Ray wait for much of their time."""
+    return max(len(LANES), os.cpu_count() or 1)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Sends tests that share a cluster to one process, and the others anywhere."""
+    """Sends a lane to one process, and every other file, which may share a browser or a server, to any."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return next((name for name, ids in TOGETHER.items() if nodeid.startswith(ids)), nodeid)
+            return lane(nodeid) or nodeid.partition("::")[0]
 
     return Scheduling(config, log)
 
@@ -113,15 +138,18 @@ def gs() -> Iterator[str]:
             emulator.terminate()
 
 
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "testing",
+    "AWS_SECRET_ACCESS_KEY": "testing",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+
+
 @pytest.fixture
 def ambient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Credentials as the environment has them."""
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }.items():
+    for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
 
 

@@ -137,7 +137,7 @@ def whole(store: Path | str, name: str = "made", **sections: Any) -> Made:
     for number, (heads, weight) in enumerate([(2, 0.2), (3, 0.5), (4, 1.0), (5, 2.0), (6, 4.0), (8, 8.0)]):
         made.trial(0.05 + 0.02 * abs(heads - 4), {"ensemble.heads": heads, "loss.weights.lb": weight})
         made.trial(
-            0.4 + 0.01 * number, {"ensemble.heads": heads, "loss.weights.lb": weight / 2}, state="stopped"
+            0.4 + 0.01 * number, {"ensemble.heads": heads, "loss.weights.lb": weight / 2}, state="pruned"
         )
     made.trial(
         None,

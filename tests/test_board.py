@@ -85,10 +85,10 @@ def test_the_list_tells_what_is_new_and_what_is_gone_and_nothing_twice(tmp_path:
         news = seen.listen()
         [(_, told)] = await heard(news)
         assert [each["study"] for each in told["studies"]] == ["first", "second"] and told["gone"] == []
-        status(second, "halted", halted="budget.trials of 4 is spent")
+        status(second, "stopped", stop_reason="budget.trials of 4 is spent")
         await seen.look()
         [(_, told)] = await heard(news)
-        assert [(each["study"], each["state"]) for each in told["studies"]] == [("second", "halted")]
+        assert [(each["study"], each["state"]) for each in told["studies"]] == [("second", "stopped")]
         first.folder.remove()
         await seen.look()
         assert await heard(news) == [("studies", {"studies": [], "gone": ["first"]})]

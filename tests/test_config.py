@@ -184,3 +184,23 @@ def test_no_setting_whatever_ends_in_anything_but_a_config_or_a_clear_error(key:
         read_config(TrainConfig, settings=[f"{key}={value}"])
     except ConfigError as error:
         assert all(fault.where and fault.problem for fault in error.faults)
+
+
+def test_a_relative_path_starts_at_the_file_and_one_that_is_set_at_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "studies/pets.yaml"
+    file.parent.mkdir()
+    file.write_text("data: {source: folder, path: ../pets}\n")
+
+    def path(*settings: str, of: Path | None = file) -> str | None:
+        return read_config(TrainConfig, of, settings).data.path
+
+    assert path() == path(of=Path("studies/pets.yaml")) == str(tmp_path / "pets")
+    assert path("data.path=cats") == str(tmp_path / "cats")
+    assert path("data.source=folder", "data.path=cats", of=None) == str(tmp_path / "cats")
+    assert path("data.path=/srv/cats") == "/srv/cats"
+    assert path("data.path=~/cats") == str(Path.home() / "cats")
+    assert path("data.source=parquet", "data.path=s3://bucket/cats") == "s3://bucket/cats"
+    assert path("data.path=~nobody-of-that-name/cats") == str(tmp_path / "~nobody-of-that-name/cats")

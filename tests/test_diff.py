@@ -125,10 +125,10 @@ def test_studies_without_shared_runs_are_not_compared(tmp_path: Path) -> None:
 
 def test_a_study_without_a_finished_trial_is_shown_as_it_stands(tmp_path: Path, cbe_: Cbe) -> None:
     confirmed(tmp_path / "results", "one", (0.1, 0.2))
-    Made(tmp_path / "results", "two").trial(0.3, FOUR, state="stopped")
+    Made(tmp_path / "results", "two").trial(0.3, FOUR, state="pruned")
     done = cbe_("diff", "one", "two")
     assert done.code == 0
-    assert "two: 1 stopped" in done.out
+    assert "two: 1 pruned" in done.out
     assert "Not compared: no trial of two has been trained to its end." in done.words
 
 
@@ -142,14 +142,14 @@ def test_the_same_best_config_is_said_to_be_the_same(tmp_path: Path) -> None:
 def test_trials_are_compared_by_config_figures_and_the_last_common_step(tmp_path: Path) -> None:
     made = Made(tmp_path)
     one = made.trial(0.1, FOUR)
-    two = made.trial(0.4, FOUR | {"ensemble.heads": 6}, state="stopped", pair=(0, 3))
+    two = made.trial(0.4, FOUR | {"ensemble.heads": 6}, state="pruned", pair=(0, 3))
     found = diff(Store.open(str(tmp_path)), f"made/{one}", f"made/{two}")
     assert isinstance(found, TrialDiff)
     assert [(each.key, each.before, each.after) for each in found.settings] == [
         ("data.split_seed", 0, 3),
         ("ensemble.heads", 4, 6),
     ]
-    assert found.figures["state"] == ("completed", "stopped")
+    assert found.figures["state"] == ("completed", "pruned")
     assert found.figures["last_test_error"] == pytest.approx((0.11, 0.41))
     curves = made.folder.table("metrics").to_pylist()
     at = {row["trial"]: row["validation_error"] for row in curves if row["step"] == 100}
@@ -175,7 +175,7 @@ def test_studies_fit_80_columns_and_json_is_for_programs(tmp_path: Path, cbe_: C
     done = cbe_("diff", "one", "two")
     assert max(map(len, done.out.splitlines())) <= 80
     assert "[bold]why[/bold]" in done.words and "\x1b" not in done.out
-    assert "17 completed · 6 stopped · 1 failed" in done.out
+    assert "17 completed · 6 pruned · 1 failed" in done.out
     plain = json.loads(cbe_("diff", "one", "two", "--json").out)
     assert plain["kind"] == "studies"
     assert plain["difference"]["n"] == 3

@@ -96,7 +96,7 @@ def test_one_config_on_several_seeds_is_one_config() -> None:
 def test_only_trials_of_the_search_that_were_trained_to_the_end_count() -> None:
     rows = rows_of(20)
     for number, point in enumerate(points(60)[20:], start=20):
-        rows.append(row(number, point, 0.0, state="stopped"))
+        rows.append(row(number, point, 0.0, state="pruned"))
     rows.append(row(90, points(1)[0], 0.0, role="confirm"))
     rows.append(row(91, points(1)[0], math.nan))
     rows.append(row(92, {"training.lr": 0.1}, 0.0))  # of a space that the study had before
@@ -110,9 +110,7 @@ def test_of_very_many_configs_some_are_drawn_and_all_are_counted(count: int) -> 
 
 
 def test_too_few_configs_are_a_reason_and_no_numbers() -> None:
-    assert importances(STUDY, rows_of(FEWEST - 1)) == (
-        "7 configs of the search were trained to their end, and 8 are needed"
-    )
+    assert importances(STUDY, rows_of(FEWEST - 1)) == ("7 configs of the search completed, and 8 are needed")
 
 
 def test_equal_values_are_a_reason_and_no_numbers() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,17 @@ from rich.console import Console
 from cbe.cli.live import live
 from cbe.cli.log import Log
 from cbe.cli.panel import panel
+from cbe.errors import InputError
 from cbe.spec import StudyConfig
 from cbe.store.folder import Store
 from cbe.store.recorder import Recorder
 from cbe.study.agenda import Agenda
 from cbe.study.assignment import Assignment
+from cbe.study.control import Claim, status
 from cbe.study.ledger import Ledger
 from cbe.study.progress import Progress
 from cbe.study.sampling import Sampling, open_storage
+from cbe.study.start import begun, journal
 
 QUESTION = "Do [bold]more[/bold] heads help where few labels are given, and what do the weights do?"
 
@@ -93,7 +98,7 @@ def test_the_panel_tells_all_there_is_to_know_within_the_width(study: Study, wid
     told = words(text)
     assert "small · search" in told and words(QUESTION) in told
     assert "4/6" in told and "0/6 at most" in told
-    assert "3 completed · 1 stopped · 1 running" in told
+    assert "3 completed · 1 pruned · 1 running" in told
     assert "60/200 validation error 30.00 %" in told
     assert "12.50 % validation error (t0003)" in told
     assert "steps/s" in told and "elapsed" in told and " left" in told
@@ -153,8 +158,8 @@ def test_the_log_has_one_line_for_each_trial_that_ends(study: Study) -> None:
     study.end(study.report(first, 200, 0.412))
     study.end(study.report(second, 40, 0.9))
     assert list(log.lines(1)) == [
-        "t0000 completed at 200/200: validation_error 0.412",
-        "t0001 stopped at 40/200: validation_error 0.9",
+        "t0000 completed at 200/200: validation error 41.20 %",
+        "t0001 pruned at 40/200: validation error 90.00 %",
     ]
     assert list(log.lines(2)) == []
     study.fail(study.report(study.start(), 20, 0.8), "NonFiniteLoss", "loss is not finite\nat all")
@@ -167,7 +172,7 @@ def test_the_log_says_once_a_minute_how_far_it_is(study: Study) -> None:
     log = Log(study.progress)
     assert list(log.lines(59)) == []
     (line,) = log.lines(61)
-    assert line.startswith("search 1/6, confirm 0/6, 1 running, best validation_error 0.4 (t0000), ")
+    assert line.startswith("search 1/6, confirm 0/6, 1 running, best validation error 40.00 % (t0000), ")
     assert line.endswith(" left")
     assert list(log.lines(100)) == []
     assert len(list(log.lines(122))) == 1
@@ -189,7 +194,7 @@ def test_a_halt_is_told_with_its_reason_and_how_to_go_on(study: Study) -> None:
         study.ledger.settle()
     assert file.getvalue().splitlines() == [
         "stopping: interrupted; running trials keep their last checkpoint",
-        "t0000 interrupted at 20/200: validation_error 0.8",
+        "t0000 interrupted at 20/200: validation error 80.00 %",
         "Stopped: interrupted; every trial keeps its last checkpoint.",
         f"Go on with: cbe resume small --store {Path(study.folder.uri).parent}",
     ]
@@ -213,9 +218,93 @@ def test_the_command_to_go_on_is_short_where_the_store_is_the_usual_one(
 ) -> None:
     monkeypatch.setenv("CBE_STORE", str(Path(study.folder.uri).parent))
     file = io.StringIO()
+    study.start()
     with live(study.progress, Console(file=file, width=80)):
         study.ledger.halt("interrupted")
     assert file.getvalue().endswith("\nGo on with: cbe resume small\n")
+
+
+def test_a_study_that_is_interrupted_before_its_first_trial_has_nothing_to_go_on_with(study: Study) -> None:
+    file = io.StringIO()
+    with live(study.progress, Console(file=file, width=80)):
+        study.ledger.halt("interrupted")
+    assert file.getvalue().endswith("Stopped: interrupted; no trial had started.\n")
+
+
+def test_the_time_by_the_clock_is_that_of_all_starts(study: Study) -> None:
+    for begins, ends in ((0.0, 50.0), (50.0, 120.0)):
+        with Claim(study.folder) as claim:
+            assert claim.elapsed_s == status(study.folder).elapsed_s == begins
+            progress = Progress(study.ledger, study.agenda, concurrent=2, before_s=claim.elapsed_s)
+            progress.started -= ends - begins
+            assert ends <= progress.elapsed_s < ends + 10
+            claim.end(progress)
+        told = status(study.folder).elapsed_s
+        assert ends <= told < ends + 10
+        study.folder.write("status.json", json.dumps({"state": "stopped", "elapsed_s": ends}).encode())
+    with pytest.raises(KeyboardInterrupt), Claim(study.folder):
+        raise KeyboardInterrupt
+    assert status(study.folder).elapsed_s == 120.0
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, InputError])
+def test_a_study_that_ends_before_its_first_trial_leaves_nothing_behind(
+    error: type[BaseException], tmp_path: Path
+) -> None:
+    store = Store.open(str(tmp_path))
+    config = StudyConfig(name="small")
+    folder = store.study("small")
+    with pytest.raises(error), begun(config, store):
+        folder.write("status.json", b"{}")
+        raise error
+    assert store.names() == [] and not (tmp_path / "small").exists()
+    with pytest.raises(error), begun(config, store):
+        with closing(Recorder(folder)) as recorder:
+            recorder.trial("t0000", state="running")
+        raise error
+    assert store.names() == ["small"]
+
+
+def test_ctrl_c_that_stops_a_study_in_order_before_its_first_trial_leaves_nothing_behind(
+    tmp_path: Path,
+) -> None:
+    study = Study(tmp_path)
+    store = Store.open(str(tmp_path / "results"))
+    study.ledger.stop_reason = "interrupted"
+    with pytest.raises(KeyboardInterrupt), begun(study.ledger.study, store), Claim(study.folder) as claim:
+        claim.end(study.progress)
+    assert store.names() == [] and not (tmp_path / "results/small").exists()
+    with begun(study.ledger.study, store), Claim(study.folder) as claim:
+        study.ledger.stop_reason = None
+        study.start()
+        study.recorder.flush()
+        study.ledger.stop_reason = "interrupted"
+        claim.end(study.progress)
+    assert store.names() == ["small"]
+
+
+def test_a_study_that_never_began_takes_its_journal_along_and_one_with_checkpoints_stays(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config, folder = StudyConfig(name="small"), store.study("small")
+    with pytest.raises(InputError), begun(config, store):
+        open_storage(None, journal(folder))
+        assert journal(folder).exists()
+        raise InputError("no")
+    assert store.names() == [] and not journal(folder).exists()
+    with pytest.raises(InputError), begun(config, store):
+        folder.write("checkpoints/t0000/20.pt", b"kept")
+        raise InputError("no")
+    assert store.names() == ["small"] and folder.list("checkpoints") == ["t0000"]
+
+
+def test_a_study_that_another_process_drives_is_not_removed(tmp_path: Path) -> None:
+    store = Store.open(str(tmp_path))
+    folder, running = store.study("small"), pytest.raises(InputError, match="is running already")
+    with Claim(folder), running, begun(StudyConfig(name="small"), store), Claim(folder):
+        raise AssertionError
+    assert store.names() == ["small"]
 
 
 def test_on_a_terminal_the_panel_stays_without_advice_when_it_is_over(study: Study) -> None:

@@ -9,11 +9,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from fastapi.routing import APIRoute
 
 import cbe
 from cbe.errors import InputError
 from cbe.report.page.live import PARTS, live_page
 from cbe.report.page.render import render
+from cbe.service.routes import answers, studies, system, trials
 from cbe.store.folder import Store
 from tests.made import HOSTILE, Made, finished, status
 
@@ -46,7 +48,7 @@ def test_every_part_of_a_finished_study_speaks_as_the_report_does(tmp_path: Path
     page, report = live_page(made.folder), render(made.folder)
     assert tuple(page["html"]) == PARTS and all(page["html"].values())
     assert [panel["id"] for panel in page["panels"]] == [
-        *("intervals", "history", "curves", "importances", "parallel", "slices"),
+        *("history", "curves", "importances", "parallel", "slices", "intervals"),
         *("pseudo-labels", "ablation", "confusions", "heads", "lemma"),
     ]
     said = [" ".join(Elements(page["html"][part]).text.split()) for part in ("answer", "spent")]
@@ -99,7 +101,7 @@ def test_the_version_changes_with_the_content_and_with_nothing_else(tmp_path: Pa
     made.trial(0.1, {"ensemble.heads": 4, "loss.weights.lb": 1.0}, state="running")
     second = live_page(made.folder)
     assert second["version"] != first["version"] and second["html"]["trials"] != first["html"]["trials"]
-    status(made, "halted", elapsed_s=250.0)
+    status(made, "stopped", elapsed_s=250.0)
     third = live_page(made.folder)
     assert third["version"] != second["version"] and "4.2 min by the clock" in third["html"]["answer"]
     assert "interrupted" in third["html"]["trials"] and re.fullmatch(r"[0-9a-f]{16}", third["version"])
@@ -123,3 +125,22 @@ def test_the_page_runs_scripts_and_styles_of_the_service_alone() -> None:
     assert all(link.startswith(("/", "#", "data:,")) for link in page.links) and "style" not in page.names
     own = {path.name for path in WEB.iterdir()} | {"page.css", "shared.js"}
     assert {link.removeprefix("/assets/") for link in page.links if link.startswith("/assets/")} <= own
+
+
+def test_the_page_of_the_api_leads_back_and_has_a_theme() -> None:
+    page = Elements((WEB / "docs.html").read_text("utf-8"))
+    assert {"/", "/submit", "/docs", "/assets/page.css", "/assets/shared.js"} <= set(page.links)
+    assert "dark-mode" in (WEB / "docs.js").read_text("utf-8") and "Theme: auto" in page.text
+
+
+def test_every_route_has_a_short_summary_and_a_description() -> None:
+    routes = [
+        route
+        for each in (system, studies, trials, answers)
+        for route in each.router.routes
+        if isinstance(route, APIRoute) and route.include_in_schema
+    ]
+    assert len(routes) == 28
+    for route in routes:
+        assert route.summary and len(route.summary) <= 45 and len(route.description) > 20, route.path
+    assert len({route.summary for route in routes}) == len(routes)

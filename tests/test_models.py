@@ -7,7 +7,6 @@ import io
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -251,7 +250,7 @@ def test_unknown_unfinished_and_misnamed_trials_are_refused(tmp_path: Path) -> N
         "t00": "none of that name; did you mean t0",
         "x": "none of that name; see them with `cbe show first`",
         "../t1": "wanted letters, digits",
-        "t2": "is running; wanted one that is completed or stopped",
+        "t2": "is running; wanted one that is completed or pruned",
         "t3": r"is failed \(NonFiniteLoss\)",
         "t0": "no checkpoint is recorded",
         "t4": "is not a path below a study",
@@ -293,7 +292,7 @@ def test_changed_data_are_noticed_and_moved_data_are_found(tmp_path: Path, digit
     folder = study_at(tmp_path / "store", config)
     add(folder, "t0", config, open_dataset(config.data))
     moved = images.rename(tmp_path / "moved")
-    with pytest.raises(DataError, match="is no folder"):
+    with pytest.raises(DataError, match="does not exist"):
         export_model(folder, tmp_path / "out", "t0")
     study_at(tmp_path / "store", small(data=data | {"path": str(moved)}, training=TRAINING))
     first = export_model(folder, tmp_path / "out", "t0")
@@ -324,6 +323,21 @@ def test_a_trial_of_a_gpu_may_differ_by_an_image_and_one_of_a_cpu_by_none(
     folder.append("metrics", [row | {"validation_error": row["validation_error"] - 0.02} for row in recorded])
     with pytest.raises(DataError, match="the data have changed"):
         export_model(folder, tmp_path / "h", "g")
+
+
+def test_a_model_is_replaced_with_all_its_files_where_that_is_wished(studied: StudyFolder, own: Path) -> None:
+    asked: list[str] = []
+
+    def answer(what: str) -> bool:
+        asked.append(what)
+        return len(asked) > 1
+
+    with pytest.raises(InputError, match="already; choose another -o, or replace it with --force"):
+        export_model(studied, own, "single", may_replace=answer)
+    done = export_model(studied, own, "single", may_replace=answer)
+    assert asked == [f"{own}: holds the model of first channel at step 20 already"] * 2
+    assert sorted(path.name for path in own.iterdir()) == ["model.json", "model.safetensors"]
+    assert Model.load(own).about == done.about
 
 
 def test_a_folder_in_use_is_refused_and_the_same_model_is_given_further_formats(
@@ -552,6 +566,14 @@ def test_a_model_is_exported_and_used_from_the_command_line(
     code, out, _ = cbe("export-model", "first", "--store", store, "-o", "best", "--json")
     lowest = min(studied.table("trials", ["objective"])["objective"].to_pylist())
     assert (code, json.loads(out)["validation_error"]) == (0, lowest)
+    kept = (tmp_path / "models/first-multihead/model.json").read_bytes()
+    again = ("export-model", "first", "--store", store, "-o", "models/first-multihead", "--trial")
+    code, _, err = cbe(*again, "single")
+    assert code == 2 and "already; choose another -o, or replace it with --force" in err
+    assert (tmp_path / "models/first-multihead/model.json").read_bytes() == kept
+    code, _, err = cbe(*again, "multihead", "--to", "torch")
+    assert code == 0 and (tmp_path / "models/first-multihead/model.pt2").exists(), err
+    assert (tmp_path / "models/first-multihead/model.json").read_bytes() == kept
 
     code, out, err = cbe("predict", "models/first-multihead", photos, "--format", "csv")
     assert code == 2 and "b broken.png: cannot be read" in err and "1 of the images could not be read" in err
@@ -573,8 +595,3 @@ def test_a_class_name_cannot_steer_the_terminal(own: Path, photos: Path, cbe: An
     (own / "model.json").write_text(json.dumps(plain))
     code, out, _ = cbe("predict", own, photos / "a grey.png")
     assert code == 0 and "\x1b" not in out and "[bold]" in out
-
-
-def test_a_loaded_model_needs_neither_ray_nor_a_store() -> None:
-    code = "import sys, cbe.models.model; sys.exit('ray' in sys.modules or 'pyarrow' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -162,7 +162,7 @@ def test_slack_receives_a_text_in_its_own_escapes(hook: Hook) -> None:
     assert notices.send(DONE) == []
     failed = Notice("failed", "pets", "failed", why="<!channel> lost & gone\nmore", metric="macs", best=5e6)
     assert notices.send(failed) == []
-    assert notices.send(Notice("budget", "pets", "halted")) == []
+    assert notices.send(Notice("budget", "pets", "stopped")) == []
     assert hook.got == [
         {
             "text": "pets has finished\n4 heads are best: 5 % &lt; 7 % &amp; falling.\n"

@@ -32,7 +32,7 @@ def running(store: Path, who: dict[str, Any] = ALIVE, **said: Any) -> Made:
     made = Made(store, resources={"usd_per_hour": 3.6})
     made.trial(0.5, preset="base", gpu_s=1800.0, cost_usd=0.25)
     made.trial(0.25, {"ensemble.heads": 4, "loss.weights.lb": 0.1}, cost_usd=1.5, gpu_s=None)
-    made.trial(float("nan"), {"ensemble.heads": 2, "loss.weights.lb": 1e-7}, state="stopped")
+    made.trial(float("nan"), {"ensemble.heads": 2, "loss.weights.lb": 1e-7}, state="pruned")
     made.trial(None, {"ensemble.heads": 8}, state="failed", error_class="Größer", error_text="a\nb")
     made.trial(None, {"ensemble.heads": 8}, state="infeasible", config=None, steps=0, wall_s=None)
     made.trial(0.4, {"ensemble.heads": 3, "loss.weights.lb": 1.0}, state="running", steps=100)
@@ -111,7 +111,7 @@ def test_a_study_comes_out_of_json_as_it_went_in(tmp_path: Path, make: Any) -> N
 
 def test_what_is_no_number_is_none_in_json_and_before(tmp_path: Path) -> None:
     found = details(in_store(running(tmp_path)), "made")
-    stopped = next(row for row in found.trials if row["state"] == "stopped")
+    stopped = next(row for row in found.trials if row["state"] == "pruned")
     assert stopped["objective"] is None
 
 
@@ -187,6 +187,6 @@ def test_a_study_is_followed_for_as_long_as_it_goes_on(tmp_path: Path) -> None:
         for found in followed(lambda: details(store, "made"), every_s=0.01):
             yield found.overview.state
             if found.overview.state == "running":
-                status(made, "halted", halted="it was asked to stop")
+                status(made, "stopped", stop_reason="it was asked to stop")
 
-    assert list(seen()) == ["running", "halted"]
+    assert list(seen()) == ["running", "stopped"]

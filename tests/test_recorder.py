@@ -152,6 +152,7 @@ def test_a_row_wins_over_one_that_a_faster_clock_has_written(folder: StudyFolder
 
 
 def test_rows_reach_the_store_without_being_asked_for(folder: StudyFolder) -> None:
+    before = set(threading.enumerate())
     recorder = Recorder(folder, flush_s=0.01)
     recorder.trial("a", state="running")
     recorder.event("started", "a")
@@ -161,7 +162,7 @@ def test_rows_reach_the_store_without_being_asked_for(folder: StudyFolder) -> No
     recorder.close()
     recorder.close()
     assert recorder.problem is None
-    assert "recorder" not in {thread.name for thread in threading.enumerate()}
+    assert set(threading.enumerate()) <= before
 
 
 def test_a_reader_never_sees_a_trial_completed_before_its_reports(folder: StudyFolder) -> None:
@@ -198,7 +199,7 @@ def test_a_full_disk_keeps_rows_in_memory_until_there_is_space(folder: StudyFold
     recorder.trial("a", state="running")
     recorder.flush()
     recorder.metrics("a", report(1))
-    recorder.trial("a", state="stopped")
+    recorder.trial("a", state="pruned")
     with small_files(1000):
         recorder.flush()
         assert recorder.problem is not None

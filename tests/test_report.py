@@ -25,7 +25,7 @@ from cbe.report.page.panels import PANELS, panels
 from cbe.report.page.render import render, to_json
 from cbe.store.folder import Store, StudyFolder
 from tests.conftest import Cbe
-from tests.made import HOSTILE, Made, finished, status
+from tests.made import CLASSES, HOSTILE, Made, finished, status
 
 ROOT = Path(__file__).parent.parent
 
@@ -40,7 +40,7 @@ def test_a_study_whose_driver_has_fallen_silent_is_not_called_running(tmp_path: 
     made.trial(0.3, {"ensemble.heads": 5, "loss.weights.lb": 2.0}, state="running")
     status(made, "running", beat=time.time() - 3600)
     page = render(made.folder)
-    assert "Not finished as of" in page and "its driver was last heard of at" in page
+    assert "Not finished as of" in page and "its driver last reported at" in page
     assert "1 interrupted" in page and "1 running" not in page and "No answer yet" in page
 
 
@@ -103,7 +103,7 @@ def test_no_p_value_is_given_without_a_confirmation(tmp_path: Path) -> None:
         searched.trial(0.2 + more, preset="base", pair=pair)
         searched.trial(0.1 + 2 * more, points[0], pair=pair)
     page = render(searched.folder)
-    assert "−9.50<small>" in page and "<small>p " not in page
+    assert "−9.50<small>" in page and ", p = " not in page
     assert "No p-value is given without a confirmation" in page and "t-test" not in page
     for number, point in enumerate(points):
         for at in (7, 8):
@@ -112,8 +112,10 @@ def test_no_p_value_is_given_without_a_confirmation(tmp_path: Path) -> None:
                 searched.trial(0.2 + 0.01 * (at - 7), role="confirm", pair=(at, at), **preset)
             searched.trial(0.1 + 0.02 * (at - 7), point, role="confirm", pair=(at, at))
         page = render(searched.folder)
-        assert "<small>p " in page and "No p-value" not in page
-        assert ("p-values are of single comparisons" in page) == (number == 1)
+        assert (
+            re.search(r"<small>[−+.\d]+ to [−+.\d]+, p = 0\.\d+</small>", page) and "No p-value" not in page
+        )
+        assert ("p-values are for single comparisons" in page) == (number == 1)
 
 
 def test_labels_that_are_given_one_by_one_are_counted(tmp_path: Path) -> None:
@@ -167,7 +169,7 @@ def test_names_and_states_are_escaped_where_marks_are_pointed_at(tmp_path: Path)
 def test_a_study_that_selects_on_test_labels_is_not_said_to_leave_them_alone(tmp_path: Path) -> None:
     made = finished(tmp_path, objective="test_error", allow_test_selection=True)
     page = render(made.folder)
-    assert "Not used for selection" not in page and "Used for selection, so that it says little" in page
+    assert "Not used for selection" not in page and "Used for selection, so it says little" in page
 
 
 def test_a_trial_without_a_single_value_has_no_curve(tmp_path: Path) -> None:
@@ -213,6 +215,119 @@ def test_of_many_trials_the_best_config_is_always_among_those_drawn(
     assert "best searched" in [trace["name"] for trace in panel.figure["data"]]
 
 
+def unlabeled(made: Made) -> None:
+    """Makes the true labels of a study's unlabeled images unknown."""
+    for table, unknown in (("metrics", {"pseudo_accuracy": None}), ("confusions", {})):
+        rows = made.folder.table(table).to_pylist()
+        if table == "confusions":
+            zeros = [[0.0] * CLASSES] * CLASSES
+            rows = [row | {"matrix": zeros} for row in rows if row["kind"] == "pseudo"]
+        made.folder.append(table, [row | unknown | {"revision": row["revision"] + 1} for row in rows])
+
+
+def test_where_true_labels_are_unknown_no_panel_and_no_matrix_is_empty(tmp_path: Path) -> None:
+    made = finished(tmp_path)
+    unlabeled(made)
+    found = {panel.id: panel for panel in panels(gather(made.folder))}
+    for name, metric in (("pseudo-labels", "sampling rate, %"), ("ablation", "validation error, %")):
+        layout = (found[name].figure or {})["layout"]
+        assert layout["yaxis"]["title"]["text"] == metric and "yaxis2" not in layout
+        assert "true labels of the unlabeled images are unknown" in found[name].note
+    figure = found["confusions"].figure
+    assert figure is not None
+    assert [each["name"] for each in figure["data"]] == [
+        "validation: best searched",
+        "validation: paper",
+        "validation: base",
+    ]
+    assert "Pseudo-labels have no matrix" in found["confusions"].note
+
+
+def test_axes_of_confusions_have_the_names_of_the_classes(tmp_path: Path) -> None:
+    made = finished(tmp_path)
+    names = ["cat & dog", "a rather long name of a class", *"cdefghij"]
+    for content, wanted in (
+        (json.dumps({"classes": names}), ["cat &amp; dog", "a rather lo…", *"cdefghij"]),
+        (json.dumps({"classes": names[:3]}), [*"0123456789"]),
+        ("[1", [*"0123456789"]),
+    ):
+        made.folder.write("data.json", content.encode())
+        figure = next(panel.figure for panel in panels(gather(made.folder)) if panel.id == "confusions")
+        assert figure is not None
+        assert figure["layout"]["xaxis"]["ticktext"] == figure["layout"]["yaxis6"]["ticktext"] == wanted
+
+
+def test_facts_and_warnings_of_the_data_are_told_where_the_study_has_them(tmp_path: Path) -> None:
+    made = finished(tmp_path)
+    facts = {"classes": [], "sentence": "pets: 12 validation", "warnings": ["Steps of 8.33 %."]}
+    made.folder.write("data.json", json.dumps(facts).encode())
+    page = render(made.folder)
+    assert "<dd>pets: 12 validation</dd>" in page and '<p class="note warning">Steps of 8.33 %.</p>' in page
+
+
+def test_a_running_trial_is_not_said_to_have_ended(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    made.trial(0.1, {"ensemble.heads": 4, "loss.weights.lb": 1.0})
+    made.trial(0.3, {"ensemble.heads": 5, "loss.weights.lb": 2.0}, state="running")
+    status(made, "running")
+    found = {panel.id: panel for panel in panels(gather(made.folder))}
+    said = json.dumps([panel.to_plain() for panel in found.values()])
+    assert "searched, still running" in said and ", ended early" not in said
+    assert "Hollow with a dot: still running" in found["slices"].note
+    assert "1 trial still running: not shown" in found["history"].note
+
+
+def test_the_caption_of_the_learning_curves_tells_what_is_drawn(made: Made, tmp_path: Path) -> None:
+    def caption(of: Made) -> str:
+        return next(panel.note for panel in panels(gather(of.folder)) if panel.id == "curves")
+
+    assert caption(made) == (
+        "Validation error at each evaluation. Thick: each run of the confirmation with t0006, the paper’s "
+        "config and the base. Thin: all other trials. × marks a trial that the scheduler pruned."
+    )
+    begun = Made(tmp_path)
+    begun.trial(0.2, preset="base")
+    begun.trial(0.3, {"ensemble.heads": 5, "loss.weights.lb": 2.0}, state="running")
+    status(begun, "running")
+    assert caption(begun) == (
+        "Validation error at each evaluation. Thick: each run of the search with the base. Thin: all other "
+        "trials, 1 of them still running."
+    )
+
+
+def test_no_axis_of_an_error_ends_above_100_per_cent(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    for seed, error in ((1, 0.05), (2, 0.9)):
+        for each in ({"preset": "base"}, {"point": {"ensemble.heads": 4, "loss.weights.lb": 1.0}}):
+            made.trial(error, role="confirm", pair=(seed, seed), **each)
+    evidence = gather(made.folder)
+    figure = next(panel.figure for panel in panels(evidence) if panel.id == "intervals")
+    assert figure is not None and figure["layout"]["xaxis"]["autorangeoptions"] == {"clipmax": 103}
+    bars = [trace for trace in figure["data"] if "error_x" in trace]
+    ends = [trace["x"][0] + trace["error_x"]["array"][0] for trace in bars]
+    assert len(ends) == 2 and all(90 < end <= 100 for end in ends)
+
+
+def test_the_axis_of_losses_does_not_follow_a_very_wide_interval(tmp_path: Path) -> None:
+    made = Made(tmp_path, objective="validation_loss")
+    for seed, loss in ((1, 0.5), (2, 1.5)):
+        for each in ({"preset": "base"}, {"point": {"ensemble.heads": 4, "loss.weights.lb": 1.0}}):
+            made.trial(loss, role="confirm", pair=(seed, seed), **each)
+    panel = next(panel for panel in panels(gather(made.folder)) if panel.id == "intervals")
+    assert panel.figure is not None and panel.figure["layout"]["xaxis"]["autorangeoptions"] == {
+        "clipmax": 4.5
+    }
+    assert panel.note.endswith("The table has the ends of intervals that leave the figure.")
+
+
+def test_a_dash_is_shown_where_no_price_is_known(tmp_path: Path) -> None:
+    page = render(finished(tmp_path, "free").folder)
+    assert "$0.00" not in page and "0.00 GPU hours" not in page
+    priced = Made(tmp_path, "priced")
+    priced.trial(0.2, preset="base", cost_usd=1.25)
+    assert "$1.25" in render(priced.folder)
+
+
 def test_json_in_a_script_cannot_end_it() -> None:
     text = to_json({"name": HOSTILE})
     assert not set("<>&\u2028\u2029") & set(text) and json.loads(text) == {"name": HOSTILE}
@@ -225,7 +340,7 @@ def test_all_files_of_the_page_are_in_the_package() -> None:
     here = Path(pages.__file__).parent
     files = [path for path in here.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")]
     names = [str(path.relative_to(ROOT / "cbe")) for path in files]
-    assert len(names) == 11 and all(any(fnmatch.fnmatch(name, each) for each in patterns) for name in names)
+    assert len(names) == 12 and all(any(fnmatch.fnmatch(name, each) for each in patterns) for name in names)
 
 
 def test_the_command_writes_the_page_and_says_where(cbe_: Cbe, tmp_path: Path) -> None:

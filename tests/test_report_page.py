@@ -84,7 +84,7 @@ def seen(browser: Browser, made: Made, tmp_path_factory: pytest.TempPathFactory)
 
 def test_a_finished_study_shows_every_panel_and_asks_for_nothing(seen: Seen) -> None:
     assert seen.figures() == [
-        *("intervals", "history", "curves", "importances", "parallel", "slices"),
+        *("history", "curves", "importances", "parallel", "slices", "intervals"),
         *("pseudo-labels", "ablation", "confusions", "heads", "lemma"),
     ]
     assert seen.empty() == [] and seen.is_clean()
@@ -97,11 +97,58 @@ def test_a_finished_study_shows_every_panel_and_asks_for_nothing(seen: Seen) -> 
 
 def test_the_answer_comes_first_in_its_own_words(seen: Seen, made: Made) -> None:
     answer = best(made.folder, 5)
-    assert seen.text("h1") == answer.sentence
+    assert seen.text("h1") == answer.headline and seen.text("#figures") == answer.sentence
     first = seen.text(".ranking tbody tr:first-child")
-    assert first.startswith(f"1 {answer.ranked[0].config_id} 3 6.40") and "p = 0.0" in first
+    assert first.startswith("1 t0006 3 6.40 5.89 to 7.11") and "p = 0.0" in first
+    assert answer.ranked[0].config_id in str(seen.page.get_attribute(".ranking .first th", "title"))
+    assert not re.search(r"\b[0-9a-f]{12}\b", seen.text("main"))
     assert "Not used for selection" in seen.text("#answer")
-    assert "search said" in seen.text(".ranking thead")
+    assert "in the search, %" in seen.text(".ranking thead")
+
+
+@pytest.mark.parametrize("width", [400, 800, 1440])
+def test_at_every_width_all_that_is_too_wide_says_so_and_titles_stand_clear(seen: Seen, width: int) -> None:
+    seen.resize(width)
+    page = seen.page
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    wider = "all => all.filter(one => one.parentElement.clientWidth + 1 < one.clientWidth).length"
+    assert page.eval_on_selector_all(".main-svg", wider) == 0 and seen.is_clean()
+    cues = page.eval_on_selector_all(".scroll", "all => all.map(one => one.dataset.scrolls || '')")
+    if width == 400:
+        assert (cues[0], cues[2]) == ("sideways", "both")
+    if width == 1440:
+        assert cues == ["", "", "down", ""]
+    boxes = page.eval_on_selector_all(
+        "#confusions .annotation-text-g",
+        "all => all.map(one => one.getBoundingClientRect()).map(b => [b.left, b.top, b.right, b.bottom])",
+    )
+    frame = page.eval_on_selector("#confusions", "one => one.getBoundingClientRect().top")
+    assert len(boxes) == 6 and min(top for _, top, _, _ in boxes) >= frame
+    for a, b in combinations(boxes, 2):
+        assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
+
+
+def test_the_search_begins_on_the_first_screen_and_the_yaml_is_folded(seen: Seen) -> None:
+    seen.resize(1440)
+    assert seen.page.evaluate("document.getElementById('search').getBoundingClientRect().top") < 700
+    assert seen.page.locator(".yaml").count() == 3 and seen.page.locator(".yaml[open]").count() == 0
+
+
+def test_buttons_stay_where_they_are_when_they_are_pressed(seen: Seen) -> None:
+    seen.resize(1440)
+    page = seen.page
+
+    def places() -> list[Any]:
+        boxes = "all => all.map(one => one.getBoundingClientRect()).map(b => [b.left, b.width])"
+        found: list[Any] = page.eval_on_selector_all("#theme, #trial-table th button", boxes)
+        return found
+
+    before = places()
+    once = ("#theme", "th[data-key=objective] button", "th[data-key=objective] button")
+    for button in (*once, "#theme", "#theme", "th[data-key=trial] button"):  # and back
+        page.click(button)
+        assert places() == before
+    seen.drawn()
 
 
 def test_every_figure_and_table_has_a_name_for_those_who_do_not_see_it(seen: Seen) -> None:
@@ -110,14 +157,6 @@ def test_every_figure_and_table_has_a_name_for_those_who_do_not_see_it(seen: See
     assert seen.page.locator("table").count() == seen.page.locator("table > caption").count() == 4
     levels = seen.page.eval_on_selector_all("h1, h2, h3", "all => all.map(one => Number(one.tagName[1]))")
     assert levels[0] == 1 and all(b - a <= 2 for a, b in pairwise(levels))
-
-
-@pytest.mark.parametrize("width", [400, 800, 1440])
-def test_the_page_never_scrolls_sideways(seen: Seen, width: int) -> None:
-    seen.resize(width)
-    assert seen.page.evaluate("document.documentElement.scrollWidth") == width
-    wider = "all => all.filter(one => one.parentElement.clientWidth + 1 < one.clientWidth).length"
-    assert seen.page.eval_on_selector_all(".main-svg", wider) == 0 and seen.is_clean()
 
 
 def test_trials_are_sorted_by_the_keyboard_and_those_without_a_value_come_last(seen: Seen) -> None:
@@ -138,7 +177,7 @@ def test_trials_are_sorted_by_the_keyboard_and_those_without_a_value_come_last(s
 def test_the_filter_shows_the_trials_that_have_all_that_commas_part(seen: Seen) -> None:
     page = seen.page
     page.focus("#filter")
-    page.keyboard.type("Stopped, heads 8")
+    page.keyboard.type("Pruned, heads 8")
     assert seen.text("#shown") == "1 of 28" and page.locator("#trial-table tbody tr:visible").count() == 1
     page.keyboard.press("Control+A")
     page.keyboard.press("Delete")
@@ -169,6 +208,24 @@ def test_the_theme_goes_from_auto_to_light_and_dark_and_the_figures_with_it(seen
     assert seen.text("#theme") == "Theme: auto" and ink() == light and seen.is_clean()
 
 
+def test_after_a_figure_that_cannot_be_drawn_the_others_are_and_the_theme_still_changes(seen: Seen) -> None:
+    seen.page.evaluate(
+        """() => {
+          const react = Plotly.react;
+          let faults = 1;
+          Plotly.react = (...all) => faults-- > 0 ? Promise.reject(new Error('once')) : react(...all);
+        }"""
+    )
+    for theme in ("light", "dark"):
+        seen.page.click("#theme")
+        seen.page.wait_for_selector(f"#lemma[data-theme={theme}]")
+    seen.drawn()
+    assert seen.said == ["once"] and seen.page.locator("#intervals[data-theme=dark]").count() == 1
+    seen.page.click("#theme")
+    seen.page.wait_for_selector("#lemma[data-theme=auto]")
+    seen.said.clear()
+
+
 def test_a_click_on_a_mark_shows_its_trial(seen: Seen) -> None:
     seen.page.locator("#history").scroll_into_view_if_needed()
     seen.page.locator("#history .scatterlayer .trace.scatter .point").first.hover(force=True)
@@ -180,6 +237,7 @@ def test_a_click_on_a_mark_shows_its_trial(seen: Seen) -> None:
 
 def test_the_copied_yaml_is_what_train_reads(seen: Seen, made: Made, tmp_path: Path) -> None:
     page = seen.page
+    page.locator(".yaml summary").first.click()
     page.locator(".copy").first.click()
     page.wait_for_selector(".copy:has-text('Copied')")
     page.evaluate("document.body.append(Object.assign(document.createElement('textarea'), {id: 'paste'}))")
@@ -188,32 +246,41 @@ def test_the_copied_yaml_is_what_train_reads(seen: Seen, made: Made, tmp_path: P
     pasted = tmp_path / "best.yaml"
     pasted.write_text(page.input_value("#paste"), "utf-8")
     page.evaluate("document.getElementById('paste').remove()")
+    page.locator(".yaml summary").first.click()
     answer = best(made.folder)
     assert pasted.read_text("utf-8").strip() == answer.to_yaml().strip()
     assert read_config(TrainConfig, pasted).to_plain() == answer.ranked[0].config
 
 
-def test_without_clipboard_and_storage_the_yaml_is_selected_and_the_theme_still_changes(
+def test_one_run_has_no_interval_and_without_clipboard_and_storage_its_yaml_is_selected(
     opened: Open, tmp_path: Path
 ) -> None:
-    made = Made(tmp_path)
+    made = Made(tmp_path, confirm={"runs": 0})
     made.trial(0.2, preset="base")
+    made.trial(0.1, {"ensemble.heads": 4, "loss.weights.lb": 1.0})
+    status(made, "finished")
     refuse = """
       Object.defineProperty(navigator, 'clipboard', {value: undefined});
       Object.defineProperty(window, 'localStorage', {get() { throw new Error('none'); }});
       document.execCommand = () => false;
     """
     seen = opened(made.folder, refuse)
+    assert "n = 1: no interval can be given" in seen.text("#figures")
+    assert seen.text(".ranking tbody tr:first-child").count("no interval can be given") == 1
+    seen.page.locator(".yaml summary").first.click()
     seen.page.locator(".copy").first.click()
     assert seen.text(".copy >> nth=0") == "Selected: press Ctrl-C"
     chosen = seen.page.evaluate("getSelection().toString()")
     assert chosen.strip() == best(made.folder).to_yaml().strip()
     seen.page.click("#theme")
-    assert seen.page.get_attribute("html", "data-theme") == "light" and seen.is_clean()
+    assert seen.page.get_attribute("html", "data-theme") == "light"
+    assert seen.empty() == [] and seen.is_clean()
 
 
-def test_hostile_texts_are_shown_and_never_executed(opened: Open, tmp_path: Path) -> None:
-    made = finished(tmp_path, question=HOSTILE)
+def test_hostile_texts_are_never_executed_and_several_objectives_have_their_front(
+    opened: Open, tmp_path: Path
+) -> None:
+    made = finished(tmp_path, question=HOSTILE, objective=["validation_error", "macs"])
     made.trial(
         None,
         {"ensemble.heads": 6, "loss.weights.lb": 1.1},
@@ -235,6 +302,11 @@ def test_hostile_texts_are_shown_and_never_executed(opened: Open, tmp_path: Path
           Plotly.Fx.hover('history', [{curveNumber: curve, pointNumber: last}], ['xy2']);
         }"""
     )
+    front = seen.page.evaluate(
+        "document.getElementById('pareto').data.find(each => each.name === 'Pareto front')"
+    )
+    errors = [100 * point.values["validation_error"] for point in best(made.folder).front]
+    assert sorted(front["y"]) == sorted(round(error, 6) for error in errors) and seen.empty() == []
     said = str(seen.page.text_content("#history .hoverlayer"))
     assert "<img src=x" in said and "<a href=" in said  # of which plotly would make a link
     assert seen.page.locator("img, .hoverlayer a").count() == 0 and seen.is_clean()
@@ -247,7 +319,8 @@ def test_a_running_study_says_so_and_shows_what_there_is(opened: Open, tmp_path:
     made.trial(0.3, {"ensemble.heads": 5, "loss.weights.lb": 2.0}, state="running")
     status(made, "running")
     seen = opened(made.folder)
-    assert seen.text(".banner").startswith("Running: as of ") and "1 trial under way" in seen.text(".banner")
+    assert seen.text(".banner").startswith("Running: 1 trial under way as of ")
+    seen.page.locator(".about summary").click()
     assert "not yet confirmed" in seen.text("h1") and "1 running" in seen.text(".facts")
     assert {"history", "curves"} <= set(seen.figures()) and seen.empty() == [] and seen.is_clean()
 
@@ -265,55 +338,12 @@ def test_a_study_with_nothing_but_failures_shows_them_and_no_figure(opened: Open
                 "error_text": f"no room for {heads}",
             },
         )
-    status(made, "halted", halted="the same error three times")
+    status(made, "stopped", stop_reason="the same error three times")
     seen = opened(made.folder)
     assert seen.text("h1") == "No answer yet" and "no room for 4" in seen.text("#answer")
     assert "the same error three times" in seen.text(".banner")
     assert seen.figures() == [] and "OutOfMemory no room for 3" in seen.text("#trials") and seen.is_clean()
     assert seen.page.locator("#search").count() == 0
-
-
-def test_several_objectives_have_their_front(opened: Open, tmp_path: Path) -> None:
-    made = finished(tmp_path, objective=["validation_error", "macs"])
-    seen = opened(made.folder)
-    front = seen.page.evaluate(
-        "document.getElementById('pareto').data.find(each => each.name === 'Pareto front')"
-    )
-    answer = best(made.folder)
-    assert sorted(front["y"]) == sorted(
-        round(100 * point.values["validation_error"], 6) for point in answer.front
-    )
-    assert seen.empty() == [] and seen.is_clean()
-
-
-def test_one_run_has_no_interval_and_the_page_says_so(opened: Open, tmp_path: Path) -> None:
-    made = Made(tmp_path, confirm={"runs": 0})
-    made.trial(0.2, preset="base")
-    made.trial(0.1, {"ensemble.heads": 4, "loss.weights.lb": 1.0})
-    status(made, "finished")
-    seen = opened(made.folder)
-    assert "n = 1: no interval can be given" in seen.text("h1")
-    assert seen.text(".ranking tbody tr:first-child").count("no interval can be given") == 1
-    assert seen.empty() == [] and seen.is_clean()
-
-
-def test_after_a_figure_that_cannot_be_drawn_the_others_are_and_the_theme_still_changes(
-    opened: Open, tmp_path: Path
-) -> None:
-    made = finished(tmp_path)
-    seen = opened(made.folder)
-    seen.page.evaluate(
-        """() => {
-          const react = Plotly.react;
-          let faults = 1;
-          Plotly.react = (...all) => faults-- > 0 ? Promise.reject(new Error('once')) : react(...all);
-        }"""
-    )
-    for theme in ("light", "dark"):
-        seen.page.click("#theme")
-        seen.page.wait_for_selector(f"#lemma[data-theme={theme}]")
-    seen.drawn()
-    assert seen.said == ["once"] and seen.page.locator("#intervals[data-theme=dark]").count() == 1
 
 
 def test_a_figure_that_scrolls_sideways_can_be_reached_by_the_keyboard(seen: Seen) -> None:
@@ -328,16 +358,3 @@ def test_a_figure_that_scrolls_sideways_can_be_reached_by_the_keyboard(seen: See
     page.set_viewport_size({"width": 1440, "height": 900})
     page.wait_for_selector(".frame:not([tabindex]):has(#parallel)")
     seen.drawn()
-
-
-@pytest.mark.parametrize("width", [400, 800, 1440])
-def test_titles_of_confusion_matrices_stand_clear_of_each_other(seen: Seen, width: int) -> None:
-    seen.resize(width)
-    boxes = seen.page.eval_on_selector_all(
-        "#confusions .annotation-text-g",
-        "all => all.map(one => one.getBoundingClientRect()).map(b => [b.left, b.top, b.right, b.bottom])",
-    )
-    frame = seen.page.eval_on_selector("#confusions", "one => one.getBoundingClientRect().top")
-    assert len(boxes) == 6 and min(top for _, top, _, _ in boxes) >= frame
-    for a, b in combinations(boxes, 2):
-        assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]

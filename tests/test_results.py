@@ -17,6 +17,7 @@ from scipy import stats
 
 import cbe
 from cbe.errors import InputError
+from cbe.report.intervals import error_interval
 from tests.conftest import Cbe
 from tests.made import Made, whole
 
@@ -50,10 +51,56 @@ def test_trials_and_metrics_are_those_asked_for(tmp_path: Path) -> None:
     assert results.metrics("first/t0014").num_rows == 0  # it failed before its first report
 
 
+def test_metrics_of_a_study_are_the_rows_of_all_its_trials(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        whole(tmp_path, name)
+    results = cbe.open_store(tmp_path)
+    rows = results.metrics("first")
+    assert set(rows["study"].to_pylist()) == {"first"} and len(set(rows["trial"].to_pylist())) > 20
+    assert rows.equals(results.metrics(study="first"))
+    assert results.metrics("t0000", study="first").equals(results.metrics("first/t0000"))
+    assert results.metrics().num_rows == 2 * rows.num_rows
+
+
+def test_the_package_shows_its_public_names_alone() -> None:
+    assert dir(cbe) == sorted(cbe.__all__)
+    assert all(getattr(cbe, name) for name in cbe.__all__)
+
+
+def test_a_store_that_is_not_there_is_told_with_what_is_wanted(tmp_path: Path) -> None:
+    whole(tmp_path, "first")
+    (tmp_path / "file").touch()
+    wanted = "wanted the folder that holds your studies, or a bucket as s3://bucket/prefix"
+    for place, says in {
+        tmp_path / "nowhere": f"there is no such folder; {wanted}; check the path, or run a study first",
+        tmp_path / "file": f"is a file; {wanted}; check the path",
+        tmp_path / "first": f"is the folder of one study; {wanted}; give {tmp_path}",
+    }.items():
+        with pytest.raises(InputError) as told:
+            cbe.open_store(place)
+        assert str(told.value) == f"store {place}: {says}"
+
+
+def test_running_a_study_that_exists_is_refused_and_a_finished_one_is_answered(tmp_path: Path) -> None:
+    folder = whole(tmp_path, "first").folder
+    config = folder.config()
+    assert config is not None
+    with pytest.raises(InputError, match="exists already; continue it with resume=True"):
+        cbe.run(config, tmp_path)
+    with pytest.raises(InputError, match=r"training\.lr: stored is"):
+        cbe.run({**config.to_plain(), "training": {"lr": 0.5}}, tmp_path)
+    folder.write("status.json", b'{"state": "finished"}')
+    done = cbe.run(config.to_plain(), tmp_path, resume=True)
+    assert done.stop_reason is None
+    assert done.best() == cbe.open_store(tmp_path).best("first")
+    assert done.trials().num_rows == 24 and done.metrics().num_rows
+
+
 @pytest.mark.parametrize(
     ("trial", "says"),
     [
         ("t0000", "wanted STUDY/TRIAL"),
+        ("frist", "did you mean first?"),
         ("first/t9999", "none of that name"),
         ("frist/t0000", "did you mean first?"),
     ],
@@ -80,7 +127,13 @@ def test_a_condition_limits_what_is_ranked_but_not_what_it_is_compared_with(tmp_
     assert bound.ranked[0].versus_base == free.ranked[2].versus_base
     assert bound.where == "ensemble_heads = 6"
     assert "where ensemble_heads = 6" in " ".join(bound.to_yaml().split("\n# "))
-    for refused in ("heads = 6", "1 = 1) or (1 = 1", "true; drop view trials", "ensemble_heads = 99"):
+    for refused in (
+        "headz = 6",
+        "momentum < 1",
+        "1 = 1) or (1 = 1",
+        "true; drop view trials",
+        "ensemble_heads = 99",
+    ):
         if refused == "1 = 1) or (1 = 1":
             assert len(results.best("made", 9, refused).ranked) == 4  # odd, and harmless
         else:
@@ -103,9 +156,8 @@ def test_a_config_of_several_studies_is_one_and_so_is_a_run_of_several(tmp_path:
     values = list(errors.values())
     assert (best.studies, best.n) == (("first", "second"), 3)
     assert best.mean == pytest.approx(0.06)
-    assert best.interval == pytest.approx(
-        stats.t.interval(0.95, 2, loc=0.06, scale=stats.sem(values))  # not of four runs
-    )
+    assert best.interval == pytest.approx(error_interval(values, images=200))  # not of four runs
+    assert (best.name, other.name) == ("first/t0000", "first/t0004")
     wanted = stats.ttest_rel(values, [0.09, 0.10, 0.11])
     assert best.versus_base is not None
     assert best.versus_base.p == pytest.approx(wanted.pvalue)
@@ -119,7 +171,7 @@ def test_confirmed_configs_decide_and_configs_of_other_images_stand_by_themselve
     first.trial(0.06, POINT, role="confirm", pair=(1, 1))
     elsewhere = Made(tmp_path, "elsewhere", data={"labels": 80, "validation": 200})
     elsewhere.trial(0.30, POINT)
-    elsewhere.trial(0.25, OTHER, state="stopped")
+    elsewhere.trial(0.25, OTHER, state="pruned")
     elsewhere.trial(0.25, OTHER, state="failed", pair=(2, 0))
     elsewhere.trial(0.20, OTHER, pair=(1, 0))  # lost on most seeds: after what was trained to its end on most
     few, many = cbe.open_store(str(tmp_path)).best_of_all(5)
@@ -128,12 +180,19 @@ def test_confirmed_configs_decide_and_configs_of_other_images_stand_by_themselve
     assert (many.confirmed, [each.mean for each in many.ranked]) == (False, [0.30, 0.20])
 
 
+def test_a_config_of_all_studies_has_the_name_of_its_first_trial_after_9999_trials(tmp_path: Path) -> None:
+    made = Made(tmp_path, confirm="off")
+    made.trial(0.05, POINT, pair=(0, 0), trial="t10000")
+    made.trial(0.05, POINT, pair=(1, 0), trial="t9999")
+    assert cbe.open_store(str(tmp_path)).best_of_all()[0].ranked[0].name == "t9999"
+
+
 def test_what_was_lost_on_few_seeds_keeps_its_place(tmp_path: Path) -> None:
     made = Made(tmp_path, confirm="off")
     for seed in (0, 1):
         made.trial(0.05, POINT, pair=(seed, 0))
         made.trial(0.40, OTHER, pair=(seed, 0))
-    made.trial(0.30, POINT, state="stopped", pair=(2, 0))
+    made.trial(0.30, POINT, state="pruned", pair=(2, 0))
     (task,) = cbe.open_store(str(tmp_path)).best_of_all(2)
     assert [each.mean for each in task.ranked] == pytest.approx([0.05, 0.40])
 
@@ -184,6 +243,9 @@ def test_a_condition_chooses_configs_and_never_drops_their_bad_runs(tmp_path: Pa
     results = cbe.open_store(str(tmp_path))
     ranked = results.best("made", where="last_validation_error < 0.1").ranked
     assert [(each.mean, each.n) for each in ranked] == [(pytest.approx(0.09), 3)]
+    for where in ("ensemble_heads = 4", "heads = 4"):  # the short name of a column does, too
+        (only,) = results.best("made", where=where).ranked
+        assert only.point == POINT
     (task,) = results.best_of_all(9, "last_validation_error < 0.1")
     assert [(each.mean, each.n) for each in task.ranked] == [(pytest.approx(0.09), 3)]
 
@@ -224,7 +286,7 @@ def test_the_command_gives_the_best_of_all(cbe_: Cbe, tmp_path: Path) -> None:
     shown = cbe_("best", "-k", "2")
     assert shown.code == 0
     assert "digits, 40 labels" in shown.words
-    assert "first, second 3 6.40 ± 0.50 −6.60 ± 0.75" in shown.words
+    assert "first/t0006 first, second 3 6.40 −6.60 7.40 (5.89 to 7.11) (−7.35 to −5.85)" in shown.words
     assert max(len(line) for line in shown.out.splitlines()) <= 80
     assert '"title": "digits, 40 labels"' in cbe_("best", "--json").out
     assert "no trial that was trained to its end meets" in cbe_("best", "--where", "ensemble_heads > 99").err
@@ -324,3 +386,9 @@ def test_a_bucket_is_read_like_a_folder(ambient: None, s3_port: int) -> None:
     assert results.best("first").ranked[0].mean == pytest.approx(0.064)
     assert results.sql("select count(*) as n from trials").to_pylist() == [{"n": 24}]
     assert results.best_of_all()[0].ranked[0].mean == pytest.approx(0.064)
+
+
+def test_running_a_study_refuses_unknown_frames_before_anything_is_stored(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"frames 'panda': wanted arrow, pandas, polars"):
+        cbe.run({"name": "first"}, tmp_path / "results", frames="panda")  # type: ignore[arg-type]
+    assert not (tmp_path / "results").exists()

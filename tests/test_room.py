@@ -32,14 +32,14 @@ GROWING = Size((HEAD, SMALL, LARGE), 11, idle_s=300)
 def test_a_cluster_that_grows_holds_as_many_trials_as_at_its_largest(
     wanted: dict[str, float], concurrent: int
 ) -> None:
-    found = room(study(resources=wanted), GROWING)
+    found = room(study(resources={"concurrent": None, **wanted}), GROWING)
     assert found.concurrent == concurrent
     assert not found.alone
 
 
 def test_a_trial_that_fits_on_no_machine_is_refused() -> None:
     with pytest.raises(InputError, match="the cluster has 96 CPU and 16 GPU at most"):
-        room(study(resources={"gpus": 8}), GROWING)
+        room(study(resources={"concurrent": None, "gpus": 8}), GROWING)
 
 
 def test_one_machine_that_nobody_adds_to_is_alone() -> None:

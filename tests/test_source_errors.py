@@ -60,13 +60,18 @@ def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
         f"{nowhere} does not exist … wanted a .parquet file … check",
     )
     refuses(
-        Data(source="folder", path=str(nowhere)), f"{nowhere} is no folder … wanted labeled/<class> … correct"
+        Data(source="folder", path=str(nowhere)),
+        f"{nowhere} does not exist … wanted labeled/<class> … correct",
     )
+    file = tmp_path / "file"
+    file.write_text("")
+    refuses(Data(source="folder", path=str(file)), f"{file} is a file … wanted labeled/<class> … correct")
     refuses(
         Data(source="parquet", path=str(empty)), f"{empty} has no file … wanted … train*.parquet … rename"
     )
     refuses(
-        Data(source="folder", path=str(empty)), f"{empty}: has nothing … wanted labeled/<class> … make it"
+        Data(source="folder", path=str(empty)),
+        f"{empty}: has nothing … wanted labeled/<class> … or only <class>/* … make it",
     )
     refuses(Data(source="parquet", path="ftp://a/b"), "data.path ftp://… … wanted a local path, s3://bucket")
 

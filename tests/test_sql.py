@@ -257,6 +257,110 @@ def test_an_answer_wider_than_the_screen_is_shown_value_by_value(
     assert "row 1" in shown and "error_class NonFiniteLoss" in shown and "trial t0014" in shown
 
 
+def test_a_star_on_a_terminal_shows_no_json_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cbe_: Cbe
+) -> None:
+    whole(tmp_path / "results", "first")
+    monkeypatch.setattr(console, "out", Console(width=80, force_terminal=True, no_color=True))
+    shown = cbe_("query", "select * from trials order by role desc, trial")
+    assert "row 10" in shown.words and "row 11" not in shown.words
+    assert "{" not in shown.out and "ensemble_heads" in shown.out
+    assert "Not shown, since empty or JSON: params, config" in " ".join(shown.err.split())
+
+
+def test_a_column_that_is_empty_in_the_shown_rows_alone_is_not_called_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cbe_: Cbe
+) -> None:
+    whole(tmp_path / "results", "first")
+    monkeypatch.setattr(console, "out", Console(width=80, force_terminal=True, no_color=True))
+    shown = cbe_("query", "select * from trials order by error_class nulls first")
+    assert "row 10" in shown.words and "NonFiniteLoss" not in shown.out
+    assert "error_class" in shown.out and "error_class" not in shown.err
+    assert "14 more rows; select fewer columns" in " ".join(shown.err.split())
+    assert "{" in cbe_("query", "select trial, config from trials where preset is null").out
+    listed = json.loads(cbe_("query", "select * from trials", "--format", "json").out)
+    assert set(listed[0]) == set(TABLES["trials"].schema.names)
+
+
+@pytest.mark.parametrize(
+    ("query", "full"),
+    [
+        ("select lr from trials", "select training_lr from trials"),
+        (
+            "select heads, count(*) as n from trials group by heads order by heads",
+            "select ensemble_heads, count(*) as n from trials group by 1 order by 1",
+        ),
+        (
+            "select t.\"heads\" from trials t where t.HEADS > 2 and 'é heads' != 'heads'",
+            "select ensemble_heads from trials where ensemble_heads > 2",
+        ),
+        (
+            "select trial from trials where loss.weights.lb > 0 or weights_lb < 0",
+            "select trial from trials where loss_weights_lb > 0 or loss_weights_lb < 0",
+        ),
+        (
+            "select method, model from trials where ensemble = 'channel'",
+            "select method_name, model_name from trials where ensemble_kind = 'channel'",
+        ),
+        (
+            "select m.lr, t.heads from trials t join metrics m using (study, trial) order by all",
+            "select m.lr, t.ensemble_heads from trials t join metrics m using (study, trial) order by all",
+        ),
+    ],
+)
+def test_short_names_of_columns_mean_the_full_ones(store: Store, query: str, full: str) -> None:
+    found = select(store, query)
+    assert found.num_rows and found.equals(select(store, full))
+
+
+def test_names_that_the_query_defines_come_before_short_names(store: Store) -> None:
+    query = "with x as (select objective as lr from trials) select max(lr) as most from x"
+    assert select(store, query).equals(select(store, "select max(objective) as most from trials"))
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        (
+            "select momentum from trials",
+            "momentum is ambiguous; did you mean ensemble_momentum, method_momentum or training_momentum?",
+        ),
+        ("select learning_rate from trials", "no column learning_rate; did you mean training_lr?"),
+        (
+            "select validation_error from trials",
+            "did you mean last_validation_error, median_validation_error or best_validation_error?",
+        ),
+        ("select t.heds from trials t", 'Table "t" does not have a column named "heds"'),
+        ("select lr from events", 'Referenced column "lr" not found'),
+        (f"select {'+'.join(['lr'] * 60)} from trials", "more than 50 short names"),
+        (
+            "select x.ensemble_heads from (select trial from trials) x",
+            'Table "x" does not have a column named "ensemble_heads"',
+        ),
+        (
+            "select Ensemble_Heads from (select trial from trials) x",
+            'Referenced column "Ensemble_Heads" not found',
+        ),
+    ],
+)
+def test_a_short_name_that_is_ambiguous_or_unknown_is_refused_with_what_may_be_meant(
+    store: Store, query: str, says: str
+) -> None:
+    with pytest.raises(InputError) as told:
+        select(store, query)
+    assert says in str(told.value) and "\n" not in str(told.value)
+
+
+def test_no_test_error_is_suggested(store: Store) -> None:
+    with pytest.raises(InputError) as told:
+        select(store, "select error from trials")
+    assert "last_validation_error" in str(told.value) and "test_error" not in str(told.value)
+
+
+def test_a_short_name_reads_the_column_it_stands_for() -> None:
+    assert columns_read("select trial from trials where heads = 2") == {"trial", "ensemble_heads"}
+
+
 def test_parquet_goes_to_a_file(tmp_path: Path) -> None:
     whole(tmp_path / "results", "first")
     query = "select trial, objective from trials where role = 'search' order by trial"

@@ -178,15 +178,15 @@ def test_a_name_that_could_not_be_a_folder_is_refused(name: str) -> None:
                 "search.training.lr={choice: [0.1], when: {training.ema: 0.9}}",
                 "search.training.ema={choice: [0.9], when: {training.lr: 0.1}}",
             ],
-            "each exists only by leave of another",
+            "these conditions form a circle",
         ),
-        (["search.training.lr={choice: [0.1], when: {training.lr: 0.1}}"], "by leave of another"),
+        (["search.training.lr={choice: [0.1], when: {training.lr: 0.1}}"], "these conditions form a circle"),
         (
             ["search.training.lr={choice: [0.1], when: {loss.target: hard}}"],
-            "search.training.lr: exists at no point of the search",
+            "search.training.lr: is never used: its condition holds at no point of the search",
         ),
-        (["ensemble=single", "search.ensemble.heads={int: [2, 8]}"], "search.ensemble.heads: exists at no"),
-        (["method=freematch", "search.method.threshold=[0.9]"], "search.method.threshold: exists at no"),
+        (["ensemble=single", "search.ensemble.heads={int: [2, 8]}"], "search.ensemble.heads: is never used"),
+        (["method=freematch", "search.method.threshold=[0.9]"], "search.method.threshold: is never used"),
         # what can be built
         (
             ["search.ensemble.private_channels={int: [128, 200]}"],
@@ -207,7 +207,10 @@ def test_a_name_that_could_not_be_a_folder_is_refused(name: str) -> None:
         (["objective={metric: macs, direktion: minimize}"], "objective.direktion: unknown key; did you mean"),
         # samplers and schedulers
         (["sampler=cmaes", "objective=[validation_error, macs]"], "cmaes pursues one objective, not 2"),
-        (["sampler=grid"], "search.method.threshold: a grid has no end of values of a float without step"),
+        (
+            ["sampler=grid"],
+            "search.method.threshold: a float without step has infinitely many values, too many for a grid",
+        ),
         (
             ["sampler=grid", "search={training.steps: {int: [1001, 6000]}, ensemble.heads: {int: [2, 55]}}"],
             "search: a grid of 270,000 points; at most 100,000 can be run; search less, or use random",
@@ -219,7 +222,10 @@ def test_a_name_that_could_not_be_a_folder_is_refused(name: str) -> None:
         (["scheduler.grace=1.5"], "scheduler.grace: 1.5"),
         (["scheduler.grace=0"], "scheduler.grace: 0"),
         (["scheduler.reduction=1"], "scheduler.reduction: 1"),
-        (["scheduler=pbt", "search.ensemble.heads={int: [2, 8]}"], "which ensemble.heads cannot bear"),
+        (
+            ["scheduler=pbt", "search.ensemble.heads={int: [2, 8]}"],
+            "which ensemble.heads does not allow",
+        ),
         # seeds
         (["seeds=[]"], "seeds: []"),
         (["label_splits=[2, 2]"], "label_splits: [2, 2]: one is given twice"),
@@ -235,7 +241,7 @@ def test_a_name_that_could_not_be_a_folder_is_refused(name: str) -> None:
         # cost
         (["budget.trials=0"], "budget.trials: 0"),
         (["budget.usd=0"], "budget.usd: 0"),
-        (["budget.usd=5"], "budget.usd: 5: nothing costs anything while resources.usd_per_hour is 0"),
+        (["budget.usd=5"], "budget.usd: 5: no cost is counted while resources.usd_per_hour is 0"),
         (["budget.gpu_hours=5", "resources.gpus=0"], "budget.gpu_hours: 5: no trial uses a GPU"),
         (["resources.gpus=1.5"], "a worker shares one card (below 1) or has whole ones"),
         (["resources.cpus=0"], "resources.cpus: 0"),
@@ -356,6 +362,10 @@ def test_grace_is_whole_evaluations(grace: float, steps: int, every: int, expect
     assert Scheduler(grace=0.99).grace_steps(Training(steps=100, eval_every=70)) == 100
 
 
+COUNTS = "40 labeled, 1,293 unlabeled, 144 validation, 360 test"
+DIGITS = f"  digits: {COUNTS}; 10 classes, 1×8×8; split 5e493c13eed302c8"
+
+
 def test_checking_tells_what_good_files_ask_for_and_the_faults_of_all_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -371,9 +381,11 @@ def test_checking_tells_what_good_files_ask_for_and_the_faults_of_all_others(
     with pytest.raises(ConfigError) as caught:
         check.command(files, ["training.lr=0.1"])
     assert capsys.readouterr().out.splitlines() == [
-        f"{files[0]}: study mine: 10 parameters searched, 12 trials + 25 to confirm, "
+        f"{files[0]}: study mine: 10 parameters searched, 12 trials + 12 to confirm, "
         "sampler tpe, scheduler asha",
+        DIGITS,
         f"{files[1]}: training: uda, channel, wrn-28-2, 204,800 steps",
+        DIGITS,
     ]
     told = [str(fault) for fault in caught.value.faults]
     assert [fault.split(": ")[0] for fault in told] == [
@@ -382,6 +394,44 @@ def test_checking_tells_what_good_files_ask_for_and_the_faults_of_all_others(
         str(files[4]),
     ]
     assert "no such file" in told[2]
+
+
+@pytest.mark.parametrize(
+    ("trials", "given", "wanted"),
+    [
+        (100, {}, (3, 5)),
+        (24, {}, (3, 4)),
+        (12, {}, (2, 3)),
+        (9, {}, (1, 3)),
+        (6, {}, (1, 2)),
+        (3, {}, (1, 1)),
+        (3, {"configs": 3, "runs": 5}, (3, 5)),
+        (15, {"configs": 3}, (3, 3)),
+        (15, {"runs": 5}, (1, 5)),
+        (9, {"seeds": [7, 8, 9]}, (1, 3)),
+        (3, {"runs": 5}, (1, 5)),
+    ],
+)
+def test_by_default_the_confirmation_is_not_larger_than_the_search(
+    trials: int, given: dict[str, Any], wanted: tuple[int, int]
+) -> None:
+    found = StudyConfig.model_validate({"name": "a", "budget": {"trials": trials}, "confirm": given})
+    assert (found.confirm.configs, found.confirm.runs) == wanted
+    assert StudyConfig.model_validate(found.to_plain()) == found
+    if not given:
+        assert found.confirm_runs <= trials
+
+
+def test_a_small_grid_is_confirmed_by_a_small_confirmation() -> None:
+    grid = {
+        "name": "a",
+        "sampler": "grid",
+        "scheduler": "none",
+        "search": {"ensemble.heads": {"int": [2, 5]}},
+    }
+    found = StudyConfig.model_validate(grid)
+    assert (found.search_trials, found.confirm.configs, found.confirm.runs) == (6, 1, 2)
+    assert found.confirm_runs == 6
 
 
 def test_checking_for_a_program_gives_a_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -394,7 +444,7 @@ def test_checking_for_a_program_gives_a_list(tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_every_study_of_the_repository_passes_and_says_what_it_asks(path: Path) -> None:
-    found = check.describe(path)
+    found = check.describe(path, check.read(path))
     assert found["kind"] == ("training" if path.stem.startswith("train-") else "study")
     assert found.get("name", path.stem) == path.stem
     header = [

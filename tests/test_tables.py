@@ -80,11 +80,11 @@ def test_rows_stand_in_the_papers_order(tmp_path: Path) -> None:
 def test_runs_that_did_not_end_are_left_out_and_told(tmp_path: Path) -> None:
     made = comparison(tmp_path)
     point = {"method.name": "freematch", "ensemble.kind": "channel"}
-    made.trial(0.5, point, state="stopped", steps=102400)
+    made.trial(0.5, point, state="pruned", steps=102400)
     made.trial(None, point, state="failed", steps=0)
     found = table([made.folder])
     assert "FreeMatch + CBE" not in cells(found)
-    assert "1 failed, 1 stopped" in said(found)
+    assert "1 failed, 1 pruned" in said(found)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_another_ensemble_than_the_papers_has_no_figure_of_the_paper_beside_it(t
     made.trial(0.07, {"method.name": "fixmatch", "ensemble.kind": "channel"})
     found = cells(table([made.folder]))
     assert found["FixMatch + CBE (the paper's)"][1] == "7.21"
-    (three,) = (name for name in found if re.fullmatch(r"FixMatch \+ CBE \([0-9a-f]{12}\)", name))
+    (three,) = (name for name in found if re.fullmatch(r"FixMatch \+ CBE \(t\d{4}\)", name))
     assert found[three] == ["8.00 (1)", "–"]
 
 

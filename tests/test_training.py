@@ -28,6 +28,7 @@ from cbe.training.optimiser import learning_rate, make
 from cbe.training.run import Run
 from cbe.training.step import train_step
 from cbe.training.summary import Evaluation, Summary
+from cbe.training.threads import advice
 from tests.conftest import assert_same, small
 
 
@@ -445,3 +446,22 @@ def test_only_settings_that_are_named_may_change(digits: Dataset, tmp_path: Path
     with pytest.raises(ConfigError) as caught:
         train(other, digits, ignore, resume_from=path, changed={"training.lr"})
     assert [fault.where for fault in caught.value.faults] == ["loss.agreement", "training.ema"]
+
+
+@pytest.mark.parametrize(("several", "told"), [(0.38, True), (3.0, False), (7.0, False)])
+def test_threads_that_wait_for_busy_cores_are_told_and_left_as_they_are(several: float, told: bool) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        line = advice(lambda: 3.8 if torch.get_num_threads() == 1 else several)
+        assert torch.get_num_threads() == 2
+        assert line == (
+            "Other processes probably use these cores: one thread is about 10 times as fast as 2 now. "
+            "To use one, stop and start again with OMP_NUM_THREADS=1."
+            if told
+            else None
+        )
+        torch.set_num_threads(1)
+        assert advice(lambda: 1.0) is None
+    finally:
+        torch.set_num_threads(before)

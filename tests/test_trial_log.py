@@ -35,7 +35,7 @@ def test_what_is_printed_is_kept_with_our_own_lines(folder: StudyFolder) -> None
         log.evaluated({"paused": 25}, 40)
     assert lines(folder) == [
         *("begins on cpu of here", "in parts and whole", "something is odd", "not ended"),
-        "step 20 of 40: loss 1.235, validation_error 0.125",
+        "step 20 of 40: loss 1.235, validation error 12.50 %",
     ]
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from cbe.service.jobs import Job
 from cbe.service.keeper import LOSSES, Entry, settled
+from cbe.service.service import _state
 from cbe.service.submissions import Submission
 from cbe.service.turns import Begun, Waiting, in_turn
 from cbe.study.control import Status
@@ -93,16 +94,16 @@ def test_a_driver_that_finds_nothing_to_do_says_no_word_and_the_study_is_finishe
 
 
 @pytest.mark.parametrize(
-    ("halted", "untold"), [("budget.trials of 4 is spent", "budget"), ("it was asked to stop", None)]
+    ("stop_reason", "untold"), [("budget.trials of 4 is spent", "budget"), ("it was asked to stop", None)]
 )
-def test_a_spent_budget_is_told_and_a_stop_is_no_failure(halted: str, untold: str | None) -> None:
-    submission, event = settled(entry({"state": "halted", "halted": halted}, "failed", 3))
+def test_a_spent_budget_is_told_and_a_stop_is_no_failure(stop_reason: str, untold: str | None) -> None:
+    submission, event = settled(entry({"state": "stopped", "stop_reason": stop_reason}, "failed", 3))
     assert (submission.wanted, submission.failed, submission.untold) == ("rest", None, untold)
-    assert event == untold or event == "halted"
+    assert event == untold or event == "stopped"
 
 
 def test_a_study_that_breaks_off_has_failed_for_the_reason_it_gives() -> None:
-    said = {"state": "halted", "halted": "broken off", "broken": "3 trials in a row ended with DataError"}
+    said = {"state": "stopped", "stop_reason": "broken off", "broken": "3 trials ended with DataError"}
     submission, event = settled(entry(said, "failed", 1))
     assert (event, submission.untold, submission.failed) == ("failed", "failed", said["broken"])
 
@@ -119,7 +120,7 @@ def test_a_driver_tells_itself_why_it_failed() -> None:
 
 
 def test_what_an_earlier_driver_said_does_not_count() -> None:
-    said = {"state": "halted", "halted": "it was asked to stop", "beat": 1.0}
+    said = {"state": "stopped", "stop_reason": "it was asked to stop", "beat": 1.0}
     submission, event = settled(entry(said, "failed", 1, message="No module named cbe"))
     assert event == "failed" and "No module named cbe" in (submission.failed or "")
 
@@ -132,7 +133,7 @@ def test_without_a_word_the_last_line_that_was_printed_is_the_reason() -> None:
 LOST = [
     ({"state": "running"}, None, None),  # with the whole cluster
     ({"state": "running"}, "failed", None),  # with its node
-    ({"state": "halted", "halted": "interrupted"}, "failed", 130),  # told to end, as before a node goes
+    ({"state": "stopped", "stop_reason": "interrupted"}, "failed", 130),  # told to end, as before a node goes
 ]
 
 
@@ -153,12 +154,12 @@ def test_a_study_that_was_to_stop_is_not_started_again_where_its_driver_is_lost(
     said: dict[str, Any], job: str | None, code: int | None
 ) -> None:
     submission, event = settled(entry(said, job, code, stop=True))
-    assert (submission.wanted, submission.failed, event) == ("rest", None, "halted")
+    assert (submission.wanted, submission.failed, event) == ("rest", None, "stopped")
 
 
 def test_a_job_that_somebody_stopped_is_not_started_again() -> None:
-    submission, event = settled(entry({"state": "halted", "halted": "interrupted"}, "stopped", None))
-    assert (submission.wanted, event) == ("rest", "halted")
+    submission, event = settled(entry({"state": "stopped", "stop_reason": "interrupted"}, "stopped", None))
+    assert (submission.wanted, event) == ("rest", "stopped")
 
 
 def test_a_study_is_left_alone_while_its_driver_lives_waits_or_rests() -> None:
@@ -168,6 +169,18 @@ def test_a_study_is_left_alone_while_its_driver_lives_waits_or_rests() -> None:
         entry({}, "pending", None),
         entry(alive, None),
         entry({}, None, started=None),
-        entry({"state": "halted"}, None, wanted="rest"),
+        entry({"state": "stopped"}, None, wanted="rest"),
     ):
         assert settled(found) == (found.submission, None)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [("finished", "finished"), ("stopped", "stopping"), ("new", "starting"), ("interrupted", "starting")],
+)
+def test_a_driver_that_is_about_to_exit_is_shown_by_what_it_said_last(said: str, shown: str) -> None:
+    submission = Submission("ann", NOON, started=NOON, beat=1.0)
+    job = Job("1", "a", "running", "", None, NOON, None)
+    entry = Entry("a", submission, Status({"state": said, "beat": 2.0}), job)
+    why = "budget.trials of 6 is spent" if shown == "stopping" else None
+    assert _state(entry, said, why, False) == (shown, why)

@@ -141,7 +141,7 @@ def test_elsewhere_than_on_a_terminal_the_first_line_says_where_it_stands(study:
     study.end(study.report(study.start(), 200, 0.4))
     watched([told(study)], "", Console(file=file, width=80))
     (line,) = file.getvalue().splitlines()
-    assert line.startswith("search 1/6, confirm 0/6, 0 running, best validation_error 0.4 (t0000)")
+    assert line.startswith("search 1/6, confirm 0/6, 0 running, best validation error 40.00 % (t0000)")
 
 
 # --- the command --------------------------------------------------------------------------------------------
@@ -154,10 +154,10 @@ def test_watching_what_has_ended_says_what_comes_next(
     done = cbe_("show", "made", "--watch")
     assert (done.code, done.out) == (0, "")
     assert done.err.endswith("made: finished\nAnswer: cbe best made\n")
-    status(made, "halted", halted="budget.usd of 3 is spent")
+    status(made, "stopped", stop_reason="budget.usd of 3 is spent")
     done = cbe_("show", "made", "--watch")
     assert done.err.endswith(
-        "made: halted (budget.usd of 3 is spent)\nGo on with: cbe resume made --set budget.usd=…\n"
+        "made: stopped (budget.usd of 3 is spent)\nGo on with: cbe resume made --set budget.usd=…\n"
     )
 
 
@@ -187,7 +187,8 @@ def test_ctrl_c_ends_the_watching_and_not_the_study(tmp_path: Path) -> None:
         watcher.send_signal(signal.SIGINT)
         rest = watcher.stderr.read()
     assert (
-        first.startswith("search 1/12, ") and second == "t0001 completed at 300/300: validation_error 0.2\n"
+        first.startswith("search 1/12, ")
+        and second == "t0001 completed at 300/300: validation error 20.00 %\n"
     )
     assert watcher.returncode == 130
     assert rest.splitlines() == [

@@ -25,7 +25,7 @@ from cbe.training.run import Run
 from cbe.training.step import train_step
 from tests.conftest import assert_same, small
 
-STEPS = 10
+STEPS = 6
 Figures = dict[str, Tensor]
 
 
@@ -65,19 +65,28 @@ def join(rank: int, folder: str) -> World:
     return World(dist.group.WORLD)
 
 
-def spawn(work: Any, folder: Path) -> list[Any]:
-    """What each of two workers answers."""
-    processes.spawn(_answer, (work, str(folder)), nprocs=2)  # type: ignore[no-untyped-call]
-    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
+    """A folder, and what each of two workers answers to all that is asked of them here."""
+    folder = tmp_path_factory.mktemp("workers")
+    processes.spawn(_answer, (str(folder),), nprocs=2)  # type: ignore[no-untyped-call]
+    return folder, [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
 
 
-def _answer(rank: int, work: Any, folder: str) -> None:
-    torch.save(work(join(rank, folder), folder), Path(folder) / f"{rank}.pt")
+def _answer(rank: int, folder: str) -> None:
+    world = join(rank, folder)
+    answer = {"norm": normalise(world), "gather": gather_with_gradient(world)}
+    answer |= {"steps": {name: follow(wanted, world) for name, wanted in CASES.items()}}
+    answer |= {"loop": loop(world, folder)}  # last: it ends with a worker that fails
+    torch.save(answer, Path(folder) / f"{rank}.pt")
     dist.destroy_process_group()
 
 
+Workers = tuple[Path, list[Any]]
+
+
 def follow(wanted: TrainConfig, world: World) -> dict[str, Any]:
-    """Everything that ten steps tell and leave."""
+    """Everything that six steps tell and leave."""
     run = Run(wanted, open_dataset(wanted.data), world)
     fresh = copy.deepcopy(run.policy.state_dict())
     rows: list[Figures] = []
@@ -90,10 +99,6 @@ def follow(wanted: TrainConfig, world: World) -> dict[str, Any]:
     return {"rows": rows, "end": run.state_dict(), "fresh": fresh}
 
 
-def follow_all(world: World, folder: str) -> dict[str, Any]:
-    return {name: follow(wanted, world) for name, wanted in CASES.items()}
-
-
 def deviations(one: Figures, two: Figures, rtol: float, atol: float) -> list[str]:
     assert one.keys() == two.keys()
     return [
@@ -103,14 +108,14 @@ def deviations(one: Figures, two: Figures, rtol: float, atol: float) -> list[str
     ]
 
 
-def test_two_workers_take_the_steps_of_one_with_the_same_batch(tmp_path: Path) -> None:
-    first, second = spawn(follow_all, tmp_path)
+def test_two_workers_take_the_steps_of_one_with_the_same_batch(workers: Workers) -> None:
+    first, second = (answer["steps"] for answer in workers[1])
     wrong: list[str] = []
     for name, wanted in CASES.items():
         one, two = follow(wanted, World()), first[name]
         assert_same(two, second[name], name)  # thresholds, weights, buffers, figures: to the bit
         for step, (alone, together) in enumerate(zip(one["rows"], two["rows"], strict=True)):
-            # What remains is the order in which floats are summed, and what ten steps make of it: 1e-7 in the
+            # What remains is the order in which floats are summed, and what six steps make of it: 1e-7 in the
             # first, 2e-5 in the last. A confidence this near to its threshold would fall on another side.
             rtol = 1e-5 if step < 2 else 1e-3
             wrong += [f"{name}, step {step}, {why}" for why in deviations(alone, together, rtol, rtol / 100)]
@@ -158,14 +163,15 @@ def in_two_halves() -> TrainConfig:
     return wanted.model_copy(update={"training": halves})
 
 
-def test_workers_report_alike_checkpoint_for_any_number_and_end_together(tmp_path: Path) -> None:
-    first, second = spawn(loop, tmp_path)
+def test_workers_report_alike_checkpoint_for_any_number_and_end_together(workers: Workers) -> None:
+    folder, answers = workers
+    first, second = (answer["loop"] for answer in answers)
     assert first["rows"] == second["rows"] and first["best"] == second["best"]
     wanted = in_two_halves()
     data, alone = open_dataset(wanted.data), []
     train(wanted, data, lambda metrics, snapshot: alone.append(metrics))
-    train(wanted, data, lambda metrics, snapshot: alone.append(metrics), resume_from=tmp_path / "half.pt")
-    assert [row["step"] for row in alone] == [5, 10, 10]  # the last was begun by two workers
+    train(wanted, data, lambda metrics, snapshot: alone.append(metrics), resume_from=folder / "half.pt")
+    assert [row["step"] for row in alone] == [3, 6, 6]  # the last was begun by two workers
     for one, two in zip(alone, [*first["rows"], first["rows"][-1]], strict=True):
         assert one.keys() - {"steps_per_s"} == two.keys()
         for name in ("loss", "validation_loss", "head_correlation", "variance_heads", "thresholds"):
@@ -218,17 +224,8 @@ def some_state() -> dict[str, Tensor]:
     }
 
 
-def small_works(world: World, folder: str) -> dict[str, Any]:
-    return {"norm": normalise(world), "gather": gather_with_gradient(world)}
-
-
-@pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return spawn(small_works, tmp_path_factory.mktemp("workers"))
-
-
-def test_a_synchronised_norm_equals_one_that_sees_the_whole_batch(answers: list[dict[str, Any]]) -> None:
-    first, second = (answer["norm"] for answer in answers)
+def test_a_synchronised_norm_equals_one_that_sees_the_whole_batch(workers: Workers) -> None:
+    first, second = (answer["norm"] for answer in workers[1])
     exact = nn.Sequential(nn.BatchNorm2d(3, momentum=0.1))
     exact.load_state_dict(some_state())
     exact.double()
@@ -265,8 +262,8 @@ def gather_with_gradient(world: World) -> Tensor | None:
     return rows.grad
 
 
-def test_a_loss_over_gathered_rows_has_the_gradient_of_the_whole_batch(answers: list[dict[str, Any]]) -> None:
-    averaged = [answer["gather"] / 2 for answer in answers]
+def test_a_loss_over_gathered_rows_has_the_gradient_of_the_whole_batch(workers: Workers) -> None:
+    averaged = [answer["gather"] / 2 for answer in workers[1]]
     whole = torch.tensor([[1.0], [3.0], [2.0], [4.0]], requires_grad=True)
     whole.square().mean().backward()  # type: ignore[no-untyped-call]
     assert whole.grad is not None

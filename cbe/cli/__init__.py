@@ -15,6 +15,7 @@ from cbe.cli import (
     cost,
     diff,
     export,
+    init,
     models,
     plan,
     query,
@@ -30,12 +31,13 @@ from cbe.cli import (
 from cbe.errors import CbeError
 
 app = typer.Typer(
-    help="Hyperparameter studies for semi-supervised image classification with the channel-based ensemble.",
+    help="Run hyperparameter studies of semi-supervised image classification with channel-based ensembles.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command("init")(init.command)
 app.command("train")(train.command)
 app.command("check")(check.command)
 app.command("plan")(plan.command)
@@ -70,7 +72,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     pass

@@ -19,24 +19,27 @@ if TYPE_CHECKING:
 
     from cbe.report.across import Task
     from cbe.report.best import Answer
-    from cbe.report.paired import Difference, Interval
+    from cbe.report.intervals import Interval
+    from cbe.report.paired import Difference
 
 _DECIMALS = {"validation_loss": 4, "parameters": 0, "macs": 0}
 
 
 def command(
-    name: Annotated[str | None, typer.Argument(help="The study's name; all studies when left out")] = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="How many configs")] = 1,
+    name: Annotated[str | None, typer.Argument(help="A study. Default: all studies of the store.")] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="How many configs to show.")] = 1,
     where: Annotated[
         str | None,
-        typer.Option(help="Rank only configs with trials for which this SQL holds, as 'ensemble_heads <= 4'"),
+        typer.Option(help="Rank only configs for which this SQL condition holds, e.g. 'heads <= 4'."),
     ] = None,
     store: stores.Option = None,
     address: remote.Address = None,
-    as_json: Annotated[bool, typer.Option("--json", help="An object for a program")] = False,
-    as_yaml: Annotated[bool, typer.Option("--yaml", help="A file for `cbe train`")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_yaml: Annotated[
+        bool, typer.Option("--yaml", help="Print the best config as a file for `cbe train`.")
+    ] = False,
 ) -> None:
-    """Say which config is best, and how sure that is."""
+    """Show the best configs with their 95 % intervals."""
     from cbe.report.results import Results
 
     if as_json and as_yaml:
@@ -82,7 +85,7 @@ def print_answer(answer: Answer, again: str, *, as_json: bool) -> None:
         out.print(_front(answer))
     first = answer.ranked[0]
     if first.point:
-        out.print(Text(f"\nSearched values of {first.preset or first.config_id}", "bold"))
+        out.print(Text(f"\nSearched values of {first.name}", "bold"))
         for key, value in first.point.items():
             out.print(Text(f"  {key}: {value:.6g}" if isinstance(value, float) else f"  {key}: {value}"))
     hint = f"\nTrain it again: {again} --yaml > best.yaml; cbe train best.yaml"
@@ -91,13 +94,13 @@ def print_answer(answer: Answer, again: str, *, as_json: bool) -> None:
 
 def _ranking(answer: Answer) -> Table:
     metric = answer.metric
-    beside = ("against\nbase\n± 95 %", "against\npaper\n± 95 %")
-    figures = ("n", f"{_head(metric)}\n± 95 %", *beside, "search\nsaid", "test\nerror*, %")
+    beside = ("minus\nbase\n(95 %)", "minus\npaper\n(95 %)")
+    figures = ("n", f"{_head(metric)}\n(95 %)", *beside, "search\nsaid", "test\nerror*, %")
     table = plain_table(("#", "config"), figures, gap=1)
     for each in answer.ranked:
         table.add_row(
             NOTHING if each.rank is None else str(each.rank),
-            each.preset or each.config_id,
+            each.name,
             str(each.n),
             _mean(metric, each.mean, each.interval),
             _against(metric, each.versus_base, answer.confirmed),
@@ -113,7 +116,7 @@ def _front(answer: Answer) -> Table:
     table = plain_table(("config", "trials"), [_head(metric) for metric in metrics])
     for each in answer.front:
         values = (_number(metric, each.values[metric]) for metric in metrics)
-        table.add_row(each.preset or each.config_id, " ".join(each.trials), *values)
+        table.add_row(each.name, " ".join(each.trials), *values)
     return table
 
 
@@ -144,12 +147,12 @@ def print_tasks(tasks: Sequence[Task], *, as_json: bool) -> None:
 
 def _placing(task: Task) -> Table:
     metric = "validation_error"
-    figures = ("n", f"{_head(metric)}\n± 95 %", "against\nbase\n± 95 %", "test\nerror*, %")
+    figures = ("n", f"{_head(metric)}\n(95 %)", "minus\nbase\n(95 %)", "test\nerror*, %")
     table = plain_table(("#", "config", "of" if task.confirmed else "of the search of"), figures)
     for each in task.ranked:
         table.add_row(
             str(each.rank),
-            each.preset or each.config_id,
+            each.name,
             ", ".join(each.studies),
             str(each.n),
             _mean(metric, each.mean, each.interval),
@@ -160,10 +163,11 @@ def _placing(task: Task) -> Table:
 
 
 def _mean(metric: str, mean: float, interval: Interval | None) -> str:
-    """A mean and how far its interval goes to either side; alone where there is one run."""
+    """A mean over its interval; alone where there is one run."""
     if interval is None:
         return _number(metric, mean)
-    return f"{_number(metric, mean)} ± {_number(metric, (interval[1] - interval[0]) / 2)}"
+    low, high = (_number(metric, end) for end in interval)
+    return f"{_number(metric, mean)}\n({low} to {high})"
 
 
 def _against(metric: str, found: Difference | None, confirmed: bool) -> str:

@@ -1,4 +1,4 @@
-"""`cbe check`: whether files can be run, and what they ask for."""
+"""`cbe check`: whether files can be run, what they ask for, and what they find in their data."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ from typing import Annotated, Any
 
 import typer
 
-from cbe.errors import ConfigError, Fault, InputError
+from cbe.cli.data import seen
+from cbe.errors import ConfigError, DataError, Fault, InputError
 from cbe.spec import StudyConfig, TrainConfig, read_config
-from cbe.spec.files import read_keys
-
-PRESETS = 2  # the paper's config and the one without an ensemble are confirmed too
+from cbe.spec.files import line_of, read_keys
+from cbe.words import clean, plural
 
 
 def command(
-    files: Annotated[list[Path], typer.Argument(help="Study or training files (YAML)")],
+    files: Annotated[list[Path], typer.Argument(help="Study or training files (YAML).")],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value in all of them; may be repeated")
+        list[str] | None,
+        typer.Option("--set", help="Override a value in all files: key=value. May be repeated."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="A list for a program")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check study and training files without running them."""
+    """Check study and training files, and look at their data, without training."""
     found: list[dict[str, Any]] = []
     faults: list[Fault] = []
     for file in files:
         try:
-            found.append(describe(file, settings or ()))
+            config = read(file, settings or ())
+            found.append(describe(file, config) | _data(file, config))
         except ConfigError as error:
             faults += error.faults
         except InputError as error:
@@ -38,40 +40,59 @@ def command(
         print(json.dumps(found, indent=2))
     else:
         for each in found:
-            print(_line(each))
+            print("\n  ".join(map(clean, _lines(each))))
     if faults:
         raise ConfigError(faults)
 
 
-def describe(file: Path, settings: Sequence[str] = ()) -> dict[str, Any]:
-    """What a file asks for; ConfigError where it cannot be run."""
+def read(file: Path, settings: Sequence[str] = ()) -> TrainConfig | StudyConfig:
+    """The config of a study or training file; ConfigError where it cannot be run."""
     keys = read_keys(file)
     if not keys and not settings:
         raise InputError(f"{file}: is empty; write `key: value` lines, as in studies/quickstart.yaml")
-    if not keys & (StudyConfig.model_fields.keys() - TrainConfig.model_fields.keys()):
-        config = read_config(TrainConfig, file, settings)
+    if keys & (StudyConfig.model_fields.keys() - TrainConfig.model_fields.keys()):
+        return read_config(StudyConfig, file, settings)
+    return read_config(TrainConfig, file, settings)
+
+
+def describe(file: Path, config: TrainConfig | StudyConfig) -> dict[str, Any]:
+    """What a file asks for."""
+    if isinstance(config, TrainConfig):
         names = {"method": config.method.name, "ensemble": config.ensemble.kind, "model": config.model.name}
         return {"file": str(file), "kind": "training", **names, "steps": config.training.steps}
-    study = read_config(StudyConfig, file, settings)
     return {
         "file": str(file),
         "kind": "study",
-        "name": study.name,
-        "parameters": len(study.search),
-        "trials": study.trials,
-        "confirm": len(study.confirm_pairs) * (study.confirm.configs + PRESETS),
-        "sampler": study.sampler.name,
-        "scheduler": study.scheduler.name,
+        "name": config.name,
+        "parameters": len(config.search),
+        "trials": config.search_trials,
+        "confirm": config.confirm_runs,
+        "sampler": config.sampler.name,
+        "scheduler": config.scheduler.name,
     }
+
+
+def _data(file: Path, config: TrainConfig | StudyConfig) -> dict[str, Any]:
+    try:
+        return seen(config).to_plain()
+    except DataError as error:
+        where, _, problem = str(error).partition(": ")
+        known = where.startswith("data.")
+        fault = Fault(line_of(file, where), problem) if known else Fault(str(file), str(error))
+        raise ConfigError([fault]) from None
+
+
+def _lines(of: dict[str, Any]) -> list[str]:
+    told = [of["data"]["sentence"], *of["data"]["warnings"]] if of["data"] else [of["note"]]
+    return [_line(of), *told]
 
 
 def _line(of: dict[str, Any]) -> str:
     if of["kind"] == "training":
-        return (
-            f"{of['file']}: training: {of['method']}, {of['ensemble']}, {of['model']}, {of['steps']:,} steps"
-        )
-    searched = f"{of['parameters']} parameter{'' if of['parameters'] == 1 else 's'} searched"
+        made = f"{of['method']}, {of['ensemble']}, {of['model']}"
+        return f"{of['file']}: training: {made}, {plural(of['steps'], 'step')}"
+    searched = f"{plural(of['parameters'], 'parameter')} searched"
     most = "at most " if of["sampler"] == "grid" else ""  # the fixed trials may be points of it
-    trials = f"{most}{of['trials']} trials + {of['confirm']} to confirm"
+    trials = f"{most}{plural(of['trials'], 'trial')} + {of['confirm']} to confirm"
     means = f"sampler {of['sampler']}, scheduler {of['scheduler']}"
     return f"{of['file']}: study {of['name']}: {searched}, {trials}, {means}"

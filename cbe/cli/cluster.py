@@ -14,24 +14,28 @@ if TYPE_CHECKING:
     from cbe.cluster.cost import Bill, GroupCost
 
 app = typer.Typer(
-    help="Check, price, bring up and take down the clusters that files describe.",
+    help="Check, price, start and delete clusters that are described by files.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-File = Annotated[Path, typer.Argument(help="A file for `ray up`, or a manifest, or a folder of manifests")]
-Json = Annotated[bool, typer.Option("--json", help="For a program")]
+File = Annotated[
+    Path, typer.Argument(help="A file for `ray up`, a Kubernetes manifest, or a folder of manifests.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
 def check(
-    files: Annotated[list[Path], typer.Argument(help="Files for `ray up`, manifests, or folders of them")],
+    files: Annotated[
+        list[Path], typer.Argument(help="Files for `ray up`, Kubernetes manifests, or folders of them.")
+    ],
     crds: Annotated[
-        Path | None, typer.Option(help="A folder with KubeRay's CRDs, to hold manifests against")
+        Path | None, typer.Option(help="A folder with KubeRay's CRDs to check manifests against.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check cluster files against Ray's own schema and our rules, without any cloud."""
+    """Check cluster files against Ray's schema and our rules, without access to a cloud."""
     from cbe.cluster.check import check as checked
 
     found = [each.to_plain() for each in checked(files, crds)]
@@ -46,10 +50,12 @@ def check(
 @app.command()
 def cost(
     file: File,
-    hours: Annotated[float, typer.Option(min=0, max=1e6, help="Of which to tell the price, too")] = 1,
+    hours: Annotated[
+        float, typer.Option(min=0, max=1e6, help="Also show the price for this many hours.")
+    ] = 1,
     as_json: Json = False,
 ) -> None:
-    """Say what a cluster costs: idle, each group, and at its full size."""
+    """Show the price of a cluster: idle, by group, and at full size."""
     from cbe.cluster.cost import cost as costs
 
     bill = costs(file)
@@ -61,7 +67,7 @@ def cost(
 
 @app.command()
 def up(file: File) -> None:
-    """Create a cluster, or bring it up to date; one that does not pass `check` is refused."""
+    """Create or update a cluster. The file must pass `check`."""
     from cbe.cluster.launch import up as launched
 
     launched(file)
@@ -69,7 +75,7 @@ def up(file: File) -> None:
 
 @app.command()
 def down(file: File) -> None:
-    """Delete a cluster; its store stays."""
+    """Delete a cluster. Its store is kept."""
     from cbe.cluster.launch import down as deleted
 
     deleted(file)
@@ -77,7 +83,7 @@ def down(file: File) -> None:
 
 @app.command()
 def status(file: File) -> None:
-    """Say what a cluster has, and what is asked of it."""
+    """Show the machines of a cluster and its pending requests."""
     from cbe.cluster.launch import status as told
 
     told(file)

@@ -13,20 +13,24 @@ from cbe.spec.train import WITH_HEADS
 
 
 def command(
-    model: Annotated[str, typer.Option(help="wrn-DEPTH-WIDTH")] = "wrn-28-2",
+    model: Annotated[str, typer.Option(help="The network: wrn-DEPTH-WIDTH.")] = "wrn-28-2",
     ensemble: Annotated[
-        str | None, typer.Option(help=f"One of {', '.join(ENSEMBLES)}; all when left out")
+        str | None, typer.Option(help=f"One of {', '.join(ENSEMBLES)}. Default: all.")
     ] = None,
-    heads: Annotated[int | None, typer.Option(help="M")] = None,
-    private_channels: Annotated[int | None, typer.Option(help="C_G of the channel ensemble")] = None,
-    classes: Annotated[int, typer.Option(min=2)] = 10,
-    channels: Annotated[int, typer.Option(help="1 for grey, 3 for RGB images", min=1, max=3)] = 3,
-    size: Annotated[int, typer.Option(help="Side of the images", min=8, max=128)] = 32,
-    batch_size: Annotated[int | None, typer.Option(help="Labeled images a step", min=1)] = None,
-    unlabeled_ratio: Annotated[int | None, typer.Option(help="Unlabeled ones for each", min=1)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="An object for a program")] = False,
+    heads: Annotated[int | None, typer.Option(help="Number of heads (M).")] = None,
+    private_channels: Annotated[
+        int | None, typer.Option(help="Private channels of each head (C_G), channel ensemble only.")
+    ] = None,
+    classes: Annotated[int, typer.Option(help="Number of classes.", min=2)] = 10,
+    channels: Annotated[int, typer.Option(help="1 for grey images, 3 for RGB.", min=1, max=3)] = 3,
+    size: Annotated[int, typer.Option(help="Image width and height in pixels.", min=8, max=128)] = 32,
+    batch_size: Annotated[int | None, typer.Option(help="Labeled images per step.", min=1)] = None,
+    unlabeled_ratio: Annotated[
+        int | None, typer.Option(help="Unlabeled images per labeled image.", min=1)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """What a network costs, and each ensemble against it: parameters, operations, memory of a card."""
+    """Compare ensembles by parameters, operations and GPU memory."""
     from cbe.nn.cost import Cost, cost
     from cbe.ssl import resolve
 

@@ -21,12 +21,12 @@ _NAMES |= {"best_test_error": "test error at the best validation error"}
 
 
 def command(
-    one: Annotated[str, typer.Argument(metavar="A", help="A study, or a trial as STUDY/t0004")],
-    other: Annotated[str, typer.Argument(metavar="B", help="Another of the same kind")],
+    one: Annotated[str, typer.Argument(metavar="A", help="A study, or a trial, e.g. STUDY/t0004.")],
+    other: Annotated[str, typer.Argument(metavar="B", help="Another study or trial.")],
     store: stores.Option = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two studies, or two trials: their settings and what they found."""
+    """Compare the settings and results of two studies or two trials."""
     from cbe.report.diff import StudyDiff, diff
 
     found = diff(stores.existing(store), one, other)

@@ -14,14 +14,15 @@ def command(
     name: Name,
     to: Annotated[
         Literal["csv", "parquet", "optuna"],
-        typer.Option(help="A folder with a file for each table, or a SQLite file that Optuna opens"),
+        typer.Option(help="csv or parquet: a folder with one file per table. optuna: a SQLite storage."),
     ],
     out: Annotated[
-        str | None, typer.Option("--out", "-o", help="Left out: NAME-csv, NAME-parquet or NAME.db here")
+        str | None,
+        typer.Option("--out", "-o", help="Where to write. Default: NAME-csv, NAME-parquet or NAME.db."),
     ] = None,
     store: stores.Option = None,
 ) -> None:
-    """Write a study's tables as CSV or Parquet, or its search for Optuna."""
+    """Export a study as CSV, Parquet or an Optuna storage."""
     import shlex
 
     from cbe.cli.talk import say

@@ -108,7 +108,7 @@ def _notes(found: Forecast) -> Iterator[str]:
     if found.like is not None:
         taken = f"as the {plural(found.recorded, 'recorded trial')} of {found.like} went"
     else:
-        taken = "of what a few steps took here; which are stopped early is drawn at random"
+        taken = "of what a few steps took here; which are pruned is drawn at random"
     times = "" if found.speed == 1 else f", {found.speed:g} times as fast"
     yield (
         f"Trials {taken}{times}; the tenth to the ninetieth percentile of {found.replays} replays with Ray "

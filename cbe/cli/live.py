@@ -40,8 +40,11 @@ def live(progress: Progress, console: Console = err) -> Iterator[None]:
         ended = "Ended at once; what was recorded and the checkpoints are kept."
         say(f"{ended}\nGo on with: {resume}", console=console)
         raise
-    why = progress.halted
+    why = progress.stop_reason
     if why and not progress.ledger.broken:  # an error says itself what to do
+        if why == "interrupted" and not progress.rows():
+            say(f"Stopped: {why}; no trial had started.", console=console)
+            return
         kept = f"Stopped: {why}; every trial keeps its last checkpoint."
         say(f"{kept}\nGo on with: {resume}{more(why)}", console=console)
 
@@ -62,8 +65,8 @@ def watched(found: Iterable[Details], advice: str, console: Console = err) -> De
 
 
 def _driving(progress: Progress, resume: str) -> Iterator[Text]:
-    if progress.stage == "halted":
-        yield Text(f"Stopping: {clean(progress.halted)}. Ctrl-C ends at once.", "yellow")
+    if progress.stage == "stopped":
+        yield Text(f"Stopping: {clean(progress.stop_reason)}. Ctrl-C ends at once.", "yellow")
     elif progress.stage != "finished":
         yield Text("Ctrl-C stops after the running reports, keeps all; twice ends at once.", "dim")
         yield Text(f"Go on with: {resume}", "dim")

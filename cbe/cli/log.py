@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from cbe.study.overview import Row
 from cbe.study.shown import Shown, done
-from cbe.words import clean, first_line, span
+from cbe.words import clean, figure, first_line, span
 
 EVERY_S = 60.0
 
@@ -19,16 +19,16 @@ class Log:
         self._shown = shown
         self._states = {row["trial"]: row["state"] for row in shown.rows()}
         self._told_s = 0.0
-        self._halted = shown.halted
+        self._reason = shown.stop_reason
         self._problem: str | None = None
         self._said: str | None = None
 
     def lines(self, now_s: float) -> Iterator[str]:
         """The new lines, `now_s` after the first look."""
-        shown, halted, problem = self._shown, self._shown.halted, self._shown.problem
-        if halted and halted != self._halted:
-            yield f"stopping: {clean(halted)}; running trials keep their last checkpoint"
-        self._halted = halted
+        shown, reason, problem = self._shown, self._shown.stop_reason, self._shown.problem
+        if reason and reason != self._reason:
+            yield f"stopping: {clean(reason)}; running trials keep their last checkpoint"
+        self._reason = reason
         for row in shown.rows():
             before, state = self._states.get(row["trial"]), row["state"]
             self._states[row["trial"]] = state
@@ -55,7 +55,9 @@ class Log:
         parts.append(f"{len(shown.rows(state='running'))} running")
         best, eta = shown.best, shown.eta_s
         if best:
-            parts.append(f"best {shown.metric} {best['objective']:.4g} ({best['trial']})")
+            parts.append(
+                f"best {_named(shown.metric)} {figure(shown.metric, best['objective'])} ({best['trial']})"
+            )
         if eta:
             parts.append(f"{span(*eta)} left")
         return ", ".join(parts)
@@ -70,4 +72,8 @@ class Log:
         value = row["objective"]
         if value is None or not math.isfinite(value):
             return at
-        return f"{at}: {self._shown.metric} {value:.4g}"
+        return f"{at}: {_named(self._shown.metric)} {figure(self._shown.metric, value)}"
+
+
+def _named(metric: str) -> str:
+    return metric.replace("_", " ")

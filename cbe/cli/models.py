@@ -29,29 +29,39 @@ _COLUMNS = ("file", "label", "probability", "confidence", "disagreement")
 def export(
     name: Name,
     trial: Annotated[
-        str | None, typer.Option(help="Which trial; when left out, the best run of the best config")
+        str | None, typer.Option(help="Which trial. Default: the best run of the best config.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder; models/NAME-TRIAL")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="The folder to write. Default: models/NAME-TRIAL.")
+    ] = None,
     to: Annotated[
         list[str] | None,
         typer.Option(
-            help="Also as onnx (model.onnx; needs the extra cbe-studies[onnx]) or torch (model.pt2, by "
-            "torch.export); may be repeated; safetensors alone when left out"
+            help="Also write onnx (model.onnx, needs the extra cbe-studies[onnx]) or torch (model.pt2, by "
+            "torch.export). May be repeated. Default: safetensors only."
         ),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a model that is there without asking.")
+    ] = False,
     store: stores.Option = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a trial's model to a folder: weights as safetensors, and all that is known of them as JSON.
+    """Export a trial's model to a folder: weights as safetensors, a description as JSON.
 
-    The weights are the running mean's. Before anything is written, the model must make the errors on the
-    validation images that the trial recorded. Confidences are calibrated on the same images. The onnx and
-    torch files take uint8 pixels [N, C, H, W] and answer probs [N, K] and heads [N, M, K].
+    The weights are those of the exponential moving average. The model is first checked: it must make the
+    validation error that the trial recorded. Confidences are calibrated on the same images. The onnx and
+    torch files take uint8 pixels [N, C, H, W] and return probs [N, K] and heads [N, M, K].
     """
     from cbe.models.export import export_model
 
     study, _, of_study = name.partition("/")  # STUDY/TRIAL names a trial elsewhere, too
-    exported = export_model(stores.existing(store).study(study), out, trial or of_study or None, to or ())
+
+    def may_replace(what: str) -> bool:
+        return force or (sys.stdin.isatty() and typer.confirm(f"{what}. Replace it?", err=True))
+
+    folder = stores.existing(store).study(study)
+    exported = export_model(folder, out, trial or of_study or None, to or (), may_replace)
     if as_json:
         print(json.dumps(exported.to_plain(), indent=2))
         return
@@ -74,20 +84,22 @@ def _tell(exported: Exported) -> None:
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="A folder that `cbe export-model` made")],
-    images: Annotated[list[Path], typer.Argument(help="Image files, or folders of them")],
+    model: Annotated[Path, typer.Argument(help="A folder written by `cbe export-model`.")],
+    images: Annotated[list[Path], typer.Argument(help="Image files or folders of images.")],
     form: Annotated[
-        Literal["table", "csv", "json"], typer.Option("--format", help="Of the answer")
+        Literal["table", "csv", "json"], typer.Option("--format", help="Output format.")
     ] = "table",
-    batch: Annotated[int | None, typer.Option(min=1, help="Images at once; the trial's eval_batch")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json")] = False,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Images per batch. Default: the trial's eval_batch.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
-    """Say what a model sees in images.
+    """Classify images with an exported model.
 
-    Images are resized to the model's size and made grey or RGB, as the trial's were. Confidence is the
-    label's probability, calibrated; disagreement is the share of the pairs of heads that answer differently.
-    JSON has the probabilities of all classes. An image that cannot be read is told on stderr and in the JSON,
-    the others are answered, and the exit code is 2.
+    Images are resized and made grey or RGB as in training. Confidence is the calibrated probability of the
+    label. Disagreement is the share of pairs of heads with different labels. JSON has the probabilities of
+    all classes. Images that cannot be read are reported on stderr and in the JSON; the others are still
+    classified, and the exit code is 2.
     """
     from cbe.models.files import predict_files
     from cbe.models.model import Model

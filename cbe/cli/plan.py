@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cbe.cli import forecast, stores
+from cbe.cli import data, forecast, stores
 from cbe.cli.run import Settings
 from cbe.cli.studies import plain_table
 from cbe.errors import InputError
@@ -27,34 +27,44 @@ _REACHED = {
 
 
 def command(
-    file: Annotated[Path, typer.Argument(help="A study file (YAML)")],
+    file: Annotated[Path, typer.Argument(help="A study file (YAML).")],
     settings: Settings = None,
     concurrent: Annotated[
-        int | None, typer.Option(min=1, help="Trials at once; as many as fit on this machine when left out")
+        int | None, typer.Option(min=1, help="Trials at once. Default: as many as fit on this machine.")
     ] = None,
     gpus: Annotated[
         str | None,
-        typer.Option(help="Play it through on clusters of so many GPUs, as 1,8,64; what follows is for this"),
+        typer.Option(help="Simulate the study on clusters of these sizes, e.g. 1,8,64."),
     ] = None,
-    trials: Annotated[int | None, typer.Option(min=1, help="Trials of the search; the file's")] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="With --gpus: trials of the search. Default: as in the file.")
+    ] = None,
     like: Annotated[
         str | None,
         typer.Option(
-            help="A stored study whose trials are the measure; else that of the file's name, or a probe here"
+            help="With --gpus: take trial times from this study. Default: one of the same name, or a probe."
         ),
     ] = None,
     store: stores.Option = None,
-    speed: Annotated[float | None, typer.Option(help="So many times as fast as that measure; 1")] = None,
+    speed: Annotated[
+        float | None,
+        typer.Option(help="With --gpus: speed of the GPUs relative to the measured trials. Default: 1."),
+    ] = None,
     node_start: Annotated[
-        float | None, typer.Option(help="Seconds until a new machine has its first trial; 180")
+        float | None,
+        typer.Option(help="With --gpus: seconds until a new machine runs a trial. Default: 180."),
     ] = None,
-    idle: Annotated[float | None, typer.Option(help="Seconds until an idle machine leaves; 300")] = None,
+    idle: Annotated[
+        float | None,
+        typer.Option(help="With --gpus: seconds until an idle machine is removed. Default: 300."),
+    ] = None,
     usd_per_gpu_hour: Annotated[
-        float | None, typer.Option(help="A price; else the file's resources.usd_per_hour for each trial")
+        float | None,
+        typer.Option(help="With --gpus: price of a GPU-hour. Default: from resources.usd_per_hour."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="An object for a program")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what a study will take: time, steps, money."""
+    """Estimate the time, steps and cost of a study without running it."""
     terms = {"speed": speed, "node_start_s": node_start, "idle_s": idle, "usd_per_gpu_hour": usd_per_gpu_hour}
     if gpus is not None:
         if concurrent is not None:
@@ -74,6 +84,7 @@ def command(
     from cbe.cli.talk import say
     from cbe.study.plan import local_concurrency, measure, plan
 
+    data.tell(study)
     at_once = concurrent or local_concurrency(study)
     found = plan(study, concurrent=at_once, probe=measure(study, say=say))
     if as_json:

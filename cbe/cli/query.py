@@ -14,7 +14,7 @@ import typer
 
 from cbe.cli import remote, stores
 from cbe.errors import InputError
-from cbe.words import NOTHING, clean, finite
+from cbe.words import NOTHING, clean, finite, plural
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,18 +29,26 @@ class Format(StrEnum):
 
 
 _MOST = 200  # rows on a screen
+_MOST_RECORDS = 10  # rows on a screen where each takes many lines
+_MANY = 12  # columns; an answer with more of them was hardly typed column by column
 _WIDE = 10_000  # columns of text where nobody looks: a file has no width
 
 
 def command(
     words: Annotated[
-        list[str], typer.Argument(metavar="[NAME] SQL", help="A study, or all without one; one SELECT")
+        list[str],
+        typer.Argument(metavar="[NAME] SQL", help="A study (default: all) and one SELECT statement."),
     ],
     store: stores.Option = None,
     address: remote.Address = None,
-    form: Annotated[Format, typer.Option("--format", help="parquet wants a redirection")] = Format.table,
+    form: Annotated[
+        Format, typer.Option("--format", help="Output format. Redirect parquet to a file.")
+    ] = Format.table,
 ) -> None:
-    """Answer a SELECT over trials, metrics, confusions and events."""
+    """Query the tables trials, metrics, confusions, events and scaling with SQL.
+
+    Short names of columns work where they are unambiguous: lr for training_lr, heads for ensemble_heads.
+    """
     import pyarrow as pa
 
     from cbe.report.results import Results
@@ -87,12 +95,15 @@ def _table(found: pa.Table) -> None:
     rows = _rows(found.slice(0, _MOST))
     table = _grid(found, rows)
     console = out if out.is_terminal else Console(width=_WIDE)
+    shown = _MOST
     if console.measure(table, options=console.options.update(max_width=_WIDE)).maximum > console.width:
-        _print_records(found.column_names, rows)
+        shown = _MOST_RECORDS
+        _print_records(found, shown)
     else:
         console.print(table)
-    if len(found) > _MOST:
-        say(f"… {len(found) - _MOST:,} more rows; `limit` them, or write them to a file with --format csv")
+    if len(found) > shown:
+        left = plural(len(found) - shown, "more row")
+        say(f"… {left}; select fewer columns, `limit` the rows, or write them to a file with --format csv")
 
 
 def _grid(found: pa.Table, rows: list[list[Any]]) -> Table:
@@ -111,19 +122,35 @@ def _grid(found: pa.Table, rows: list[list[Any]]) -> Table:
     return table
 
 
-def _print_records(names: list[str], rows: list[list[Any]]) -> None:
+def _print_records(found: pa.Table, most: int) -> None:
     """One line a value: for answers that are wider than the screen."""
     from rich.table import Table
     from rich.text import Text
 
     from cbe.cli.console import out
+    from cbe.cli.talk import say
 
-    for number, row in enumerate(rows, start=1):
+    left_out = _unreadable(found) if found.num_columns > _MANY else []
+    shown = found.slice(0, most).drop_columns(left_out)
+    for number, row in enumerate(_rows(shown), start=1):
         out.print(Text(f"row {number}", "bold"))
         grid = Table.grid(padding=(0, 2))
-        for name, value in zip(names, row, strict=True):
+        for name, value in zip(shown.column_names, row, strict=True):
             grid.add_row(Text(f"  {clean(name)}"), Text(_cell(value)))
         out.print(grid)
+    if left_out:
+        say(f"Not shown, since empty or JSON: {', '.join(left_out)}. Select them by name.")
+
+
+def _unreadable(found: pa.Table) -> list[str]:
+    """The columns that hold nothing or JSON."""
+
+    def tells_nothing(column: pa.ChunkedArray) -> bool:
+        values = (each.as_py() for each in column)  # one by one: the first that tells something is enough
+        return all(value is None or (isinstance(value, str) and value[:1] in ("{", "[")) for value in values)
+
+    columns = zip(found.column_names, found.columns, strict=True)
+    return [name for name, column in columns if tells_nothing(column)]
 
 
 def _csv(found: pa.Table) -> None:

@@ -26,7 +26,7 @@ Again = Callable[[str], str]  # the command of a verb for one study, as it can b
 Address = Annotated[
     str | None,
     typer.Option(
-        help="A CBE service, http(s)://…, in place of a store; CBE_ADDRESS when left out. Token: CBE_TOKEN"
+        help="URL of a CBE service to use instead of a store. Default: CBE_ADDRESS. Token: CBE_TOKEN."
     ),
 ]
 

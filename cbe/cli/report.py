@@ -15,12 +15,12 @@ from cbe.cli.studies import Name
 def command(
     name: Name,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="The file to write; left out: NAME.html")
+        Path | None, typer.Option("-o", "--out", help="The file to write. Default: NAME.html.")
     ] = None,
     store: stores.Option = None,
     address: remote.Address = None,
 ) -> None:
-    """Write a study's report: one HTML file that opens anywhere."""
+    """Write a study's report as one HTML file that opens offline."""
     from cbe.cli.talk import say
     from cbe.report.page.render import save, write_report
 

@@ -10,37 +10,39 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cbe.cli import remote, stores
+from cbe.cli import data, remote, stores
 from cbe.cli.studies import Name
 from cbe.errors import InputError
 from cbe.spec import StudyConfig, read_config
 
 if TYPE_CHECKING:
     from cbe.store.folder import Store, StudyFolder
+    from cbe.study.progress import Progress
 
 HALTED = 3  # the exit code where the budget was spent, or somebody asked the study to stop
 
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="key=value, as budget.trials=40; may be repeated")
+    list[str] | None,
+    typer.Option("--set", help="Override a value of the file, e.g. budget.trials=40. May be repeated."),
 ]
 Address = Annotated[
-    str | None, typer.Option(help="A Ray cluster: auto, or ray://…; one of its own when left out")
+    str | None, typer.Option(help="A Ray cluster: auto or ray://…. Default: start Ray on this machine.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="The answer as an object for a program")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 
 
 def run(
-    file: Annotated[Path, typer.Argument(help="A study file (YAML)")],
+    file: Annotated[Path, typer.Argument(help="A study file (YAML).")],
     settings: Settings = None,
     store: stores.Option = None,
     address: Address = None,
     go_on: Annotated[
         bool,
-        typer.Option("--resume", help="Where the store has the study already, go on with it by this file"),
+        typer.Option("--resume", help="If the store has the study already, continue it with this file."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a study and say which config is best."""
+    """Run a study and show its best config."""
     from cbe.study.start import amend, begun
 
     if remote.is_service(address):
@@ -54,28 +56,36 @@ def run(
     if go_on and folder.exists():
         _go_on(amend(folder, file=file, settings=settings or ()), place, address, as_json)
         return
-    with begun(study, place):
-        _drive(study, place, address, as_json)
+    try:
+        with begun(study, place):
+            data.tell(study)
+            progress = _drive(study, place, address)
+    except KeyboardInterrupt:
+        if folder.exists():
+            raise
+        from cbe.cli.talk import say
+
+        say(f"{study.name}: stopped before its first trial; {place.uri} keeps nothing of it.")
+        raise typer.Exit(remote.INTERRUPTED) from None
+    _close(progress, study, folder, as_json)
 
 
 def resume(
     name: Name,
-    file: Annotated[Path | None, typer.Option(help="The study's file, edited")] = None,
+    file: Annotated[Path | None, typer.Option(help="An edited version of the study file.")] = None,
     settings: Settings = None,
     budget: Annotated[
         list[str] | None,
-        typer.Option(help="A new limit, as usd=20 or gpu_hours=8; short for --set budget.usd=20"),
+        typer.Option(help="A new limit, e.g. usd=20 or gpu_hours=8. Short for --set budget.usd=20."),
     ] = None,
     store: stores.Option = None,
     address: Annotated[
         str | None,
-        typer.Option(
-            help="A Ray cluster: auto, or ray://…; or a CBE service, http(s)://… (CBE_ADDRESS when left out)"
-        ),
+        typer.Option(help="A Ray cluster (auto or ray://…) or a CBE service (http…). Default: CBE_ADDRESS."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with a study where it was stopped."""
+    """Continue a study that was stopped or interrupted."""
     from cbe.study.start import amend, load
 
     changed = [*(settings or ()), *(f"budget.{limit}" for limit in budget or ())]
@@ -110,29 +120,35 @@ def _go_on(study: StudyConfig, store: Store, address: str | None, as_json: bool)
     if status(folder).state == "finished":
         _answer(study, folder, as_json)
     else:
-        _drive(study, store, address, as_json)
+        _close(_drive(study, store, address), study, folder, as_json)
 
 
-def _drive(study: StudyConfig, store: Store, address: str | None, as_json: bool) -> None:
+def _drive(study: StudyConfig, store: Store, address: str | None) -> Progress:
     from cbe.cli.console import err
     from cbe.cli.live import live
     from cbe.cli.talk import say
 
     if err.is_terminal:
         say(f"{study.name}: starting Ray …", "dim")
-    from cbe.report.machines import machines
     from cbe.study.engine import run  # takes seconds
 
-    halted = run(study, store, watch=live, address=address).ledger.halted
-    folder = store.study(study.name)
+    return run(study, store, watch=live, address=address)
+
+
+def _close(progress: Progress, study: StudyConfig, folder: StudyFolder, as_json: bool) -> None:
+    """Says where a study ran and what it found; the exit code says why it stopped."""
+    from cbe.cli.talk import say
+    from cbe.report.machines import machines
+
+    reason = progress.stop_reason
     if seen := machines(folder):
         say(f"cluster: {seen.told()}")
-    if halted is None:
+    if reason is None:
         _answer(study, folder, as_json)
         return
     with suppress(InputError):  # it may have stopped too early for an answer
         _answer(study, folder, as_json)
-    raise typer.Exit(remote.INTERRUPTED if halted == "interrupted" else HALTED)
+    raise typer.Exit(remote.INTERRUPTED if reason == "interrupted" else HALTED)
 
 
 def _answer(study: StudyConfig, folder: StudyFolder, as_json: bool) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
 from rich.console import Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -14,8 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from cbe.cli.console import err, out
-from cbe.data import Dataset
+from cbe.data import Dataset, facts_of
 from cbe.spec import TrainConfig
+from cbe.words import clean
 
 
 class Screen:
@@ -54,34 +54,13 @@ class Screen:
             self.say(f"Stopped.{kept} Go on with: cbe train --resume --out {self._folder}")
 
     def say(self, text: str) -> None:
-        err.print(text, highlight=False, soft_wrap=True)
+        err.print(clean(text), highlight=False, markup=False, soft_wrap=True)
 
     def describe(self, data: Dataset) -> None:
         if not err.is_terminal:  # there it stands above the bar
             self.say(self._title)
-        channels, height, width = data.labeled.shape[1:]
-        test = f"{len(data.test.labels):,} test" if data.test else "no test set"
-        self.say(
-            f"{data.name}: {len(data.labeled.labels):,} labeled, {len(data.unlabeled.labels):,} unlabeled, "
-            f"{len(data.validation.labels):,} validation, {test}; {len(data.classes)} classes, "
-            f"{channels}×{height}×{width}; split {data.split.digest}"
-        )
-        fewest, most = (f(np.bincount(data.labeled.labels, minlength=len(data.classes))) for f in (min, max))
-        if fewest != most:
-            self.say(f"Labels are {fewest} to {most} a class.")
-        if len(data.validation) < 10 * len(data.classes):
-            step = _percent(1 / len(data.validation))
-            self.say(f"The validation error moves in steps of {step}: raise data.validation if you can.")
-        self._warn_of_slow_means()
-
-    def _warn_of_slow_means(self) -> None:
-        """Says so when the evaluated weights or statistics will still be mostly the initial ones."""
-        ema, statistics = self._config.training.ema, self._config.model.bn_momentum
-        if self._steps * min(1 - ema, statistics) < 3:
-            self.say(
-                f"{self._steps:,} steps are few for training.ema {ema} and model.bn_momentum {statistics}: "
-                "what is evaluated will lag behind; for a short run try 0.98 and 0.05."
-            )
+        for line in facts_of(data, self._config).lines():
+            self.say(line)
 
     def saved(self, step: int) -> None:
         self._saved_at = step
@@ -119,6 +98,8 @@ def print_summary(summary: dict[str, Any]) -> None:
         step = "" if key == "median" else f"{row['step']:,}"
         table.add_row(label, step, _percent(row["validation_error"]), _percent(row["test_error"]))
     out.print(table)
+    if summary["at_chance"]:
+        out.print(f"The last validation error is {summary['at_chance']}.", highlight=False)
     out.print("* not used for selection: no step, threshold or setting was chosen by it", highlight=False)
 
 

@@ -20,7 +20,7 @@ DEFAULT = "results"
 Option = Annotated[
     str | None,
     typer.Option(
-        "--store", envvar="CBE_STORE", help="Where studies are: a folder, or s3://…, gs://…, abfs://…"
+        "--store", envvar="CBE_STORE", help="Where the results are: a folder, or s3://…, gs://…, abfs://…."
     ),
 ]
 

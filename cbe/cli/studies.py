@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from cbe.store.folder import StudyFolder
     from cbe.study.overview import Details, Overview, Part, Row, Spent
 
-Name = Annotated[str, typer.Argument(help="The study's name")]
-AsJson = Annotated[bool, typer.Option("--json", help="An object for a program")]
+Name = Annotated[str, typer.Argument(help="The study's name.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def ls(
     store: stores.Option = None,
     address: remote.Address = None,
-    as_json: Annotated[bool, typer.Option("--json", help="A list for a program")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the studies of a store, or of a service."""
+    """List the studies of a store or a service."""
     from cbe.service.standing import Standing
     from cbe.study.overview import overviews
 
@@ -61,16 +61,16 @@ def ls(
 
 
 def show(
-    name: Annotated[str, typer.Argument(help="The study's name, or a trial as STUDY/t0004")],
+    name: Annotated[str, typer.Argument(help="A study, or a trial, e.g. STUDY/t0004.")],
     store: stores.Option = None,
     address: remote.Address = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it for as long as it goes on")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep showing it until it ends.")] = False,
     as_json: AsJson = False,
     as_yaml: Annotated[
-        bool, typer.Option("--yaml", help="Of a trial: its config as a file for `cbe train`")
+        bool, typer.Option("--yaml", help="For a trial: print its config as a file for `cbe train`.")
     ] = False,
 ) -> None:
-    """Show how a study stands, and all its trials; or one trial."""
+    """Show the state of a study and its trials, or one trial."""
     from cbe.study.overview import details, followed
 
     if sum((watch, as_json, as_yaml)) > 1:
@@ -104,7 +104,7 @@ def show(
 
 
 def stop(name: Name, store: stores.Option = None, address: remote.Address = None) -> None:
-    """Ask a running study to stop; what it has done is kept."""
+    """Stop a running study and keep its results."""
     from cbe.cli.talk import say
     from cbe.study.control import ask_to_stop
     from cbe.study.start import load
@@ -123,7 +123,7 @@ def delete(
     name: Name,
     store: stores.Option = None,
     address: remote.Address = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Nothing brings it back")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Confirm. Deleted results cannot be restored.")] = False,
 ) -> None:
     """Delete a study with all its results and checkpoints."""
     from cbe.cli.talk import say

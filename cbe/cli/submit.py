@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 import yaml
@@ -15,42 +17,45 @@ from cbe.cli import remote, stores, trials
 from cbe.cli.run import HALTED, Settings
 from cbe.errors import InputError
 from cbe.spec import StudyConfig, read_config
+from cbe.spec.files import read_config_text
 from cbe.words import clean
 
 if TYPE_CHECKING:
     from cbe.service.verbs import Remote
 
 BROKEN = 1
-_CODES = {"finished": 0, "halted": HALTED}
+_CODES = {"finished": 0, "stopped": HALTED}
 
 
 def submit(
-    file: Annotated[Path, typer.Argument(help="A study file (YAML)")],
+    file: Annotated[Path, typer.Argument(help="A study file (YAML).")],
     settings: Settings = None,
     address: remote.Address = None,
-    priority: Annotated[int, typer.Option(help="Higher ones start first; 0 is usual")] = 0,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it until it ends, then its answer")] = False,
+    priority: Annotated[int, typer.Option(help="Studies with a higher priority start first.")] = 0,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show progress until the study ends, then its answer.")
+    ] = False,
     store: Annotated[
         str | None,
-        typer.Option(envvar="CBE_STORE", help="Where a Ray cluster without a service puts the results"),
+        typer.Option(
+            envvar="CBE_STORE", help="Where to store the results on a Ray cluster without a service."
+        ),
     ] = None,
     code: Annotated[
-        Path | None, typer.Option(help="A folder with `cbe` for a Ray cluster that has none, or another")
+        Path | None, typer.Option(help="A folder with the cbe package to send to a Ray cluster.")
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="How it stands, or with --watch its answer, for a program")
+        bool, typer.Option("--json", help="Print the state, or with --watch the answer, as JSON.")
     ] = False,
 ) -> None:
-    """Hand a study to a service or a Ray cluster, which run it whether you stay or not."""
+    """Submit a study to a service or a Ray cluster. It runs on without you."""
     from cbe.cli.talk import say
 
     study = read_config(StudyConfig, file, settings or ())
-    changed = yaml.safe_dump(study.to_plain(), sort_keys=False, allow_unicode=True) if settings else None
     place = _required(address, "submit", f"`cbe run {file}` runs it here")
     found = remote.at(place)
-    standing = found.submit(
-        changed or file.read_text("utf-8"), priority, store=_meant_for(found, store), code=code
-    )
+    text = _sent(file, settings or (), _checks_paths(found, place))
+    standing = found.submit(text, priority, store=_meant_for(found, store), code=code)
     again = partial(remote.again, name=study.name, address=place)
     if watch:
         raise typer.Exit(_watched(found, study.name, again, as_json))
@@ -63,12 +68,14 @@ def submit(
 
 
 def logs(
-    name: Annotated[str, typer.Argument(help="The study's name, or a trial as STUDY/t0004")],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the study ends")] = False,
+    name: Annotated[str, typer.Argument(help="A study, or a trial, e.g. STUDY/t0004.")],
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Follow the log until the study ends.")
+    ] = False,
     store: stores.Option = None,
     address: remote.Address = None,
 ) -> None:
-    """Print what a study that runs elsewhere has printed there; or what a trial's process has said."""
+    """Print the log of a submitted study or of a trial."""
     if "/" in name:
         if follow:
             raise InputError(
@@ -91,6 +98,25 @@ def _required(address: str | None, verb: str, otherwise: str) -> str:
     if place is None:
         raise InputError(f"{verb}: where? give --address http(s)://…, or set CBE_ADDRESS; {otherwise}")
     return place
+
+
+def _sent(file: Path, settings: Sequence[str], reaches_here: bool) -> str:
+    """What is submitted: the file as it stands, or its values where settings or its folder change them."""
+    text = file.read_text("utf-8")
+    typed = read_config_text(StudyConfig, text, settings, str(file))
+    # A cluster elsewhere is told a relative path as it was typed: it refuses it, and says what to give.
+    meant = read_config(StudyConfig, file, settings) if reaches_here else typed
+    if not settings and meant == typed:
+        return text
+    return yaml.safe_dump(meant.to_plain(), sort_keys=False, allow_unicode=True)
+
+
+def _checks_paths(found: Remote, address: str) -> bool:
+    """Whether paths of this machine can be meant: a service looks whether it sees them."""
+    from cbe.service.client import Client
+    from cbe.service.loopback import is_loopback
+
+    return isinstance(found, Client) or is_loopback(urlsplit(address).hostname or "")
 
 
 def _meant_for(found: Remote, store: str | None) -> str | None:

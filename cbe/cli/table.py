@@ -11,19 +11,21 @@ from cbe.words import clean
 
 
 def command(
-    names: Annotated[list[str], typer.Argument(help="The study's name; for comparisons, one or more")],
+    names: Annotated[list[str], typer.Argument(help="One study; for comparisons, one or more.")],
     kind: Annotated[
         Literal["comparisons", "ablation", "time", "cost"] | None,
-        typer.Option(help="Which of the paper's tables; left out: by what the study searches"),
+        typer.Option(help="Which table of the paper. Default: chosen by what the study searches."),
     ] = None,
-    format_: Annotated[Literal["markdown", "latex"], typer.Option("--format")] = "markdown",
+    format_: Annotated[
+        Literal["markdown", "latex"], typer.Option("--format", help="Output format.")
+    ] = "markdown",
     error: Annotated[
         Literal["last", "median", "best"],
-        typer.Option(help="Of the last evaluation, the median of the last 20, or the best on validation"),
+        typer.Option(help="Use the last evaluation, the median of the last 20, or the best on validation."),
     ] = "last",
     store: stores.Option = None,
 ) -> None:
-    """Print one of the paper's tables with our figures, and the paper's beside them."""
+    """Print a table of the paper with your results beside the published ones."""
     from cbe.report.tables import latex, markdown, table
 
     place = stores.existing(store)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cbe.service.tokens import Token
 
 app = typer.Typer(
-    help="Make, list and revoke the tokens of a store's service.",
+    help="Create, list and revoke access tokens of a service.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -28,16 +28,16 @@ _BY = "cli"  # who did it, in the audit
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(help="Who gets it: letters, digits and . _ - @")],
+    name: Annotated[str, typer.Argument(help="Who gets the token: letters, digits and . _ - @")],
     role: Annotated[
         Literal["read", "submit", "admin"],
-        typer.Option(help="read sees all; submit also submits, and steers its own studies; admin everything"),
+        typer.Option(help="read: see everything. submit: also run own studies. admin: everything."),
     ],
-    days: Annotated[int | None, typer.Option(help="Left out: it does not expire")] = None,
+    days: Annotated[int | None, typer.Option(help="Days until it expires. Default: never.")] = None,
     store: stores.Option = None,
-    as_json: Annotated[bool, typer.Option("--json", help="An object for a program")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Make a token and print it, this once."""
+    """Create a token and print it. It is not shown again."""
     from cbe.cli.talk import say
     from cbe.service.tokens import Role, Tokens
 
@@ -61,9 +61,9 @@ def create(
 @app.command("list")
 def list_(
     store: stores.Option = None,
-    as_json: Annotated[bool, typer.Option("--json", help="A list for a program")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the tokens that were made; their secrets are not known."""
+    """List all tokens, without their secrets."""
     from cbe.service.tokens import Tokens
 
     place = stores.existing(store)
@@ -82,10 +82,10 @@ def list_(
 
 @app.command()
 def revoke(
-    id_: Annotated[str, typer.Argument(metavar="ID", help="As `cbe token list` tells it")],
+    id_: Annotated[str, typer.Argument(metavar="ID", help="The token's ID from `cbe token list`.")],
     store: stores.Option = None,
 ) -> None:
-    """Revoke a token, for good."""
+    """Revoke a token permanently."""
     from cbe.cli.talk import say
     from cbe.service.tokens import Tokens
 

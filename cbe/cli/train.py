@@ -12,19 +12,22 @@ from cbe.spec import TrainConfig, read_config
 
 
 def command(
-    file: Annotated[Path | None, typer.Argument(help="A training file (YAML)")] = None,
-    method: Annotated[str | None, typer.Option(help="SSL method, as fixmatch")] = None,
-    ensemble: Annotated[str | None, typer.Option(help="Ensemble, as channel or single")] = None,
-    model: Annotated[str | None, typer.Option(help="Network, as wrn-28-2")] = None,
-    data: Annotated[str | None, typer.Option(help="Data source, as digits")] = None,
+    file: Annotated[Path | None, typer.Argument(help="A training file (YAML).")] = None,
+    method: Annotated[str | None, typer.Option(help="SSL method, e.g. fixmatch.")] = None,
+    ensemble: Annotated[str | None, typer.Option(help="Ensemble, e.g. channel or single.")] = None,
+    model: Annotated[str | None, typer.Option(help="Network, e.g. wrn-28-2.")] = None,
+    data: Annotated[str | None, typer.Option(help="Data source, e.g. digits.")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value, as training.steps=500; may be repeated")
+        list[str] | None,
+        typer.Option("--set", help="Override a value, e.g. training.steps=500. May be repeated."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/NAME when left out")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as an object for a program")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: runs/NAME.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue from the last checkpoint of the run.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Train one model and say how good it is."""
+    """Train one model and show its errors."""
     from cbe.store.run_folder import RunFolder
 
     sections = {"method": method, "ensemble": ensemble, "model": model, "data": data}
@@ -45,12 +48,14 @@ def run(config: TrainConfig, folder: Any, *, resume: bool) -> dict[str, Any]:
     """Trains into a folder and returns the summary."""
     from cbe.cli.screen import Screen
     from cbe.data import open_dataset
+    from cbe.report.chance import at_chance
     from cbe.ssl import resolve
+    from cbe.training import threads
     from cbe.training.device import choose
     from cbe.training.loop import Snapshot, train
 
     config = resolve(config)
-    choose(config.training)  # a device that is not there is told before anything is written
+    mode = choose(config.training)  # a device that is not there is told before anything is written
     with Screen(config, folder.path) as screen:
         dataset = open_dataset(config.data, progress=screen.say)
         if resume:
@@ -58,6 +63,8 @@ def run(config: TrainConfig, folder: Any, *, resume: bool) -> dict[str, Any]:
         else:
             folder.create(config.to_plain(), dataset.split.to_plain())
         screen.describe(dataset)
+        if mode.device.type == "cpu" and (told := threads.advice()):
+            screen.say(told)
 
         def report(metrics: dict[str, Any], snapshot: Snapshot) -> None:
             # Metrics first: a crash in between repeats the steps since the checkpoint and replaces the row.
@@ -68,6 +75,12 @@ def run(config: TrainConfig, folder: Any, *, resume: bool) -> dict[str, Any]:
         # A run that ended before its first checkpoint starts again.
         start = folder.checkpoint if resume and folder.checkpoint.exists() else None
         summary = train(config, dataset, report, resume_from=start, progress=screen.progress)
-    result = {"folder": str(folder.path), "split": dataset.split.digest, **summary.to_plain()}
+    chance = at_chance(summary.last.validation_error, len(dataset.classes), len(dataset.validation))
+    result = {
+        "folder": str(folder.path),
+        "split": dataset.split.digest,
+        **summary.to_plain(),
+        "at_chance": chance,
+    }
     folder.finish(result)
     return result

@@ -15,7 +15,7 @@ from cbe.cluster import rules
 from cbe.cluster.files import ClusterFile, Document, read
 from cbe.cluster.groups import Group, ray_groups
 from cbe.errors import ConfigError, Fault, InputError
-from cbe.spec.files import did_you_mean
+from cbe.spec.suggestions import did_you_mean
 
 MOST_SHOWN = 60  # characters of a value that is wrong
 

@@ -13,7 +13,7 @@ import yaml
 from cbe.cluster.files import Document
 from cbe.cluster.parts import Part, whole
 from cbe.errors import Fault, InputError
-from cbe.spec.files import did_you_mean
+from cbe.spec.suggestions import did_you_mean
 
 MOST_SHOWN = 60  # characters of a value that is wrong
 RAY = "ray.io/v1"

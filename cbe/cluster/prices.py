@@ -10,7 +10,7 @@ from importlib.resources import files
 import yaml
 
 from cbe.errors import InputError
-from cbe.spec.files import did_you_mean
+from cbe.spec.suggestions import did_you_mean
 
 HOURS_A_MONTH = 730
 

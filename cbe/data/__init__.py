@@ -2,7 +2,19 @@
 
 from cbe.data.cache import open_pool
 from cbe.data.dataset import Dataset, open_dataset
+from cbe.data.facts import Facts, facts_of, look
 from cbe.data.images import ImageSet, Pool, Stats
 from cbe.data.split import Split
 
-__all__ = ["Dataset", "ImageSet", "Pool", "Split", "Stats", "open_dataset", "open_pool"]
+__all__ = [
+    "Dataset",
+    "Facts",
+    "ImageSet",
+    "Pool",
+    "Split",
+    "Stats",
+    "facts_of",
+    "look",
+    "open_dataset",
+    "open_pool",
+]

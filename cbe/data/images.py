@@ -76,6 +76,11 @@ class ImageSet:
         return ImageSet(self.base, np.asarray(self.labels[indices]), rows, self.second)
 
 
+def blank(labels: Labels) -> ImageSet:
+    """Images that are still to be decoded: black, and of no memory, for whoever needs the labels alone."""
+    return ImageSet(np.broadcast_to(np.zeros((1, 1, 8, 8), np.uint8), (len(labels), 1, 8, 8)), labels)
+
+
 def joined(first: ImageSet, second: ImageSet) -> ImageSet:
     """The images of one set and then those of another, each of one array."""
     if first.second is not None or second.second is not None:

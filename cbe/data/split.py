@@ -124,8 +124,8 @@ def _quota(count: int, ranks: Indices) -> Indices:
 def _label_quota(pool: Pool, labels: int, ranks: Indices) -> Indices:
     if labels < len(pool.classes):
         raise DataError(
-            f"data.labels: {labels} labels do not reach all {len(pool.classes)} classes; "
-            f"give at least {len(pool.classes)}"
+            f"data.labels: {labels} label{'s do' if labels != 1 else ' does'} not reach all "
+            f"{len(pool.classes)} classes; give at least {len(pool.classes)}"
         )
     return _quota(labels, ranks)
 

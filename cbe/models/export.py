@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from operator import methodcaller
 from pathlib import Path
@@ -45,9 +45,16 @@ class Exported:
 
 
 def export_model(
-    folder: StudyFolder, out: Path | None = None, trial: str | None = None, formats: Collection[str] = ()
+    folder: StudyFolder,
+    out: Path | None = None,
+    trial: str | None = None,
+    formats: Collection[str] = (),
+    may_replace: Callable[[str], bool] | None = None,
 ) -> Exported:
     """Writes a trial's model to a folder, models/STUDY-TRIAL when left out.
+
+    Where the folder holds the same model, that is written again, with further formats. Where it holds another
+    one, `may_replace` is asked with a sentence that says which; without `may_replace` that is refused.
 
     Without a trial it is the best config's, on the run whose objective is best. The model must make as many
     errors on the validation images as the trial recorded, or nothing is written.
@@ -59,7 +66,7 @@ def export_model(
     data = data_of(trained, study)
     about = _about(folder.name, trained, data, hashlib.sha256(content).hexdigest())
     out = out.expanduser() if out else Path(DEFAULT) / f"{about.study}-{about.trial}"
-    _refuse_another(out, about)
+    replaces = _replaces_another(out, about, may_replace)
     model = Model.of(about, trained.weights, f"trial {about.trial}", device="cpu")
     pixels, labels = torch.tensor(data.validation.images), torch.tensor(data.validation.labels)
     predicted = model.predict(pixels)
@@ -70,6 +77,10 @@ def export_model(
     files = {WEIGHTS_FILE: content, **other.written(model, formats, pixels, predicted)}
     files[ABOUT_FILE] = about.encode()
     _write(out, files)
+    if replaces:
+        for each in other.FORMATS.values():  # of the model that was there
+            if each.file not in files:
+                (out / each.file).unlink(missing_ok=True)
     return Exported(out, tuple(files), about)
 
 
@@ -111,20 +122,24 @@ def _require_recorded(trained: Trained, predicted: Predicted, labels: Tensor) ->
         )
 
 
-def _refuse_another(out: Path, about: About) -> None:
-    """Refuses a folder that holds anything but this same model, which may be given further formats."""
+def _replaces_another(out: Path, about: About, may_replace: Callable[[str], bool] | None) -> bool:
+    """Whether a folder holds another model; refuses what may not be replaced, and what is no model."""
     hint = "choose another -o"
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; wanted a folder; {hint}")
     if not out.is_dir() or not any(out.iterdir()):
-        return
+        return False
     if not (out / ABOUT_FILE).exists():
         raise InputError(f"{out}: holds files but no model; wanted an empty folder or none; {hint}")
     there = read_about(out)
-    if not about.is_same_model(there):
-        raise InputError(
-            f"{out}: holds the model of {there.study} {there.trial} at step {there.step} already; {hint}"
-        )
+    if about.is_same_model(there):
+        return False
+    what = f"{out}: holds the model of {there.study} {there.trial} at step {there.step} already"
+    if may_replace is None:
+        raise InputError(f"{what}; {hint}")
+    if not may_replace(what):
+        raise InputError(f"{what}; {hint}, or replace it with --force")
+    return True
 
 
 def _write(out: Path, files: Mapping[str, bytes]) -> None:

@@ -22,7 +22,7 @@ from cbe.spec import StudyConfig, TrainConfig
 from cbe.store.folder import StudyFolder
 from cbe.training import checkpoint
 
-ENDED = ("completed", "stopped")
+ENDED = ("completed", "pruned")
 _COLUMNS = (
     *("trial", "state", "config_id", "objective", "split", "checkpoint", "device"),
     *("versions", "git_commit", "error_class"),

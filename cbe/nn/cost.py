@@ -6,9 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch import Tensor
+from torch.func import functional_call
 
 from cbe import nn
+from cbe.nn.ensembles import Heads
 from cbe.nn.memory import memory
 from cbe.spec import TrainConfig
 
@@ -35,14 +37,27 @@ def cost(config: TrainConfig, *, classes: int, channels: int, size: int, with_me
     """
     with torch.device("meta"):
         network = nn.build(config, channels, classes).eval()
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            network(torch.empty(1, channels, size, size))
+    macs = 0
+
+    def count(layer: torch.nn.Module, _: Any, out: Tensor) -> None:
+        nonlocal macs
+        places = out.shape[2] * out.shape[3] if isinstance(layer, torch.nn.Conv2d) else 1
+        macs += places * sum(each.numel() for name, each in layer.named_parameters() if name == "weight")
+
+    for layer in network.modules():
+        if isinstance(layer, torch.nn.Conv2d | Heads):
+            layer.register_forward_hook(count)
+    # A batch of none has the shapes of all. To multiply on meta would load torch's compiler, which takes
+    # seconds; memory that nobody writes to is not taken either.
+    state = {name: torch.empty(each.shape) for name, each in network.state_dict(keep_vars=True).items()}
+    with torch.no_grad():
+        functional_call(network, state, torch.empty(0, channels, size, size))
     return Cost(
         config.model.name,
         config.ensemble.kind,
         config.heads,
         config.private_channels,
         sum(parameter.numel() for parameter in network.parameters()),
-        counter.get_total_flops() // 2,
+        macs,
         memory(config, classes=classes, channels=channels, size=size) if with_memory else None,
     )

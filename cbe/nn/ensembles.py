@@ -29,8 +29,9 @@ class Heads(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(heads, classes, features))
         self.bias = nn.Parameter(torch.zeros(heads, classes))
-        for head in self.weight:
-            nn.init.xavier_normal_(head)
+        if not self.weight.is_meta:
+            for head in self.weight:
+                nn.init.xavier_normal_(head)
 
     def forward(self, features: Tensor) -> Tensor:
         # Confidences are compared with thresholds near 1, where bfloat16 knows next to no values.

@@ -59,9 +59,9 @@ def batch_norm(config: Network) -> Norm:
 
 
 def initialise(module: nn.Module, leak: float) -> None:
-    """He's initialisation for convolutions, by fan-out; norms keep 1 and 0."""
+    """He's initialisation for convolutions, by fan-out; norms keep 1 and 0. On meta nothing is drawn."""
     for part in module.modules():
-        if isinstance(part, nn.Conv2d):
+        if isinstance(part, nn.Conv2d) and not part.weight.is_meta:
             nn.init.kaiming_normal_(part.weight, a=leak, mode="fan_out", nonlinearity="leaky_relu")
             if part.bias is not None:
                 nn.init.zeros_(part.bias)

@@ -14,7 +14,8 @@ from typing import Any
 
 from cbe.errors import InputError
 from cbe.report.best import refuse_test_labels
-from cbe.report.paired import Difference, Interval, Pair, paired, t_interval
+from cbe.report.intervals import Interval, images_behind, mean_interval
+from cbe.report.paired import Difference, Pair, most_between, paired
 from cbe.report.published import image_name
 from cbe.store import sql
 from cbe.store.folder import Store
@@ -50,7 +51,7 @@ means as (select config_id, path, role, avg(error) as error, count(*) as n from 
 -- Runs that were stopped or failed are mostly those a config is bad on.
 lost as (
     select config_id, path, role, count(distinct (seed, split_seed)) as lost from counted
-    where state in ('stopped', 'failed')
+    where state in ('pruned', 'failed')
         and (config_id, path, role, seed, split_seed) not in
             (select (config_id, path, role, seed, split_seed) from runs)
     group by all
@@ -74,13 +75,18 @@ chosen as (
         partition by task order by mostly_lost, error, config_id) as rank
     from configs join tasks using (task, role) qualify rank <= {{k}}
 ),
+firsts as (
+    select study, config_id, first(trial order by role <> 'search', length(trial), trial) as first_trial
+    from trials where config_id in (select config_id from chosen) group by all
+),
 bases as (
     select study, role, seed, split_seed, avg(last_validation_error) as base_error
     from trials where preset = 'base' and {_ENDED} group by all
 )
 select chosen.*, ended.study, ended.seed, ended.split_seed, ended.last_validation_error as error,
-    if(isfinite(ended.last_test_error), ended.last_test_error, null) as test_error, base_error
-from ended join chosen using (config_id, path, role) left join bases using (study, role, seed, split_seed)
+    if(isfinite(ended.last_test_error), ended.last_test_error, null) as test_error, base_error, first_trial
+from ended join chosen using (config_id, path, role) join firsts using (study, config_id)
+    left join bases using (study, role, seed, split_seed)
 order by {", ".join(f"chosen.{name} nulls first" for name in _TASK)}, rank, ended.study, ended.seed
 """
 
@@ -98,6 +104,7 @@ class Placed:
 
     rank: int
     config_id: str
+    name: str  # for a person: paper, base, or the config's first trial, with its study where several ran it
     preset: str | None  # paper or base, where a study has it as such
     studies: tuple[str, ...]
     n: int
@@ -190,23 +197,36 @@ def _task(title: str, configs: Sequence[Sequence[Row]], unconfirmed: tuple[str, 
     first = configs[0][0]
     data = {name.removeprefix("data_"): first[name] for name in _TASK}
     confirmed = first["role"] == "confirm"
-    return Task(title, data, confirmed, unconfirmed if confirmed else (), tuple(map(_placed, configs)))
+    images = _images(first["data_validation"], [row for rows in configs for row in rows])
+    ranked = tuple(_placed(rows, images) for rows in configs)
+    return Task(title, data, confirmed, unconfirmed if confirmed else (), ranked)
 
 
-def _placed(rows: Sequence[Row]) -> Placed:
+def _images(validation: float | None, rows: Iterable[Row]) -> int:
+    """How many images an error is counted on: as the studies' files say, or as the errors show."""
+    if validation is not None and validation >= 1:
+        return int(validation)
+    return images_behind(row["error"] for row in rows)
+
+
+def _placed(rows: Sequence[Row], images: int) -> Placed:
     first, runs = rows[0], _by_pair(rows, "error")
     tested = _by_pair(rows, "test_error")
     # Only where a study made both: the same seed in another may stand for something else.
     both = [row for row in rows if row["base_error"] is not None]
-    against = paired(_by_pair(both, "error"), _by_pair(both, "base_error"))
+    most = most_between("validation_error")
+    against = paired(_by_pair(both, "error"), _by_pair(both, "base_error"), most)
+    studies = tuple(dict.fromkeys(row["study"] for row in rows))
+    trial = first["first_trial"] if len(studies) == 1 else f"{first['study']}/{first['first_trial']}"
     return Placed(
         rank=first["rank"],
         config_id=first["config_id"],
+        name=first["preset"] or trial,
         preset=first["preset"],
-        studies=tuple(dict.fromkeys(row["study"] for row in rows)),
+        studies=studies,
         n=len(runs),
         mean=fmean(runs.values()),
-        interval=t_interval(list(runs.values())),
+        interval=mean_interval("validation_error", list(runs.values()), images),
         versus_base=against if first["preset"] != "base" else None,
         test_error=fmean(tested.values()) if tested else None,
     )

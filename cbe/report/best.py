@@ -13,12 +13,15 @@ from typing import Any, Literal
 import yaml
 
 from cbe.errors import InputError
+from cbe.report.chance import at_chance
 from cbe.report.configs import Config, Role, Row, deciding_role, grouped
 from cbe.report.front import FrontPoint, front
-from cbe.report.lookup import read_study
-from cbe.report.paired import LEVEL, Difference, Interval, Pair, paired, t_interval
-from cbe.report.wording import UNITS, against, figure, verdict
-from cbe.spec import StudyConfig
+from cbe.report.intervals import LEVEL, Interval, images_behind, mean_interval
+from cbe.report.lookup import data_facts, read_study
+from cbe.report.names import config_names
+from cbe.report.paired import Difference, Pair, most_between, paired
+from cbe.report.wording import UNITS, against, begun, figure, verdict
+from cbe.spec import Objective, StudyConfig
 from cbe.store import sql
 from cbe.store.folder import StudyFolder
 
@@ -26,7 +29,26 @@ _COLUMNS = (
     *("trial", "role", "preset", "state", "config_id", "params", "config", "seed", "split_seed"),
     *("objective", "values", "last_test_error", "error_class", "error_text"),
 )
+_COUNTED_ON = {"validation_error": "validation", "test_error": "test"}
 _CALLED = {"paper": "the paper's config", "base": "the base"}
+
+Facts = Mapping[str, Any] | None  # of the data, as `data_facts` reads them
+
+
+@dataclass(frozen=True)
+class _About:
+    """What the figures of all configs have in common."""
+
+    study: StudyConfig
+    role: Role
+    names: Mapping[str, str]  # by config_id
+    images: int  # that an error is counted on
+    fixed: Mapping[str, Mapping[Pair, float]]  # runs of the paper's config and of the base
+    confirmed: int  # configs of the search that were confirmed
+
+    @property
+    def objective(self) -> Objective:
+        return self.study.objectives[0]
 
 
 @dataclass(frozen=True)
@@ -35,6 +57,7 @@ class Ranked:
 
     rank: int | None  # None: it does not meet the condition, and stands beside to be compared with
     config_id: str
+    name: str  # for a person: paper, base, or the first trial of the config
     preset: str | None  # paper or base
     trials: tuple[str, ...]
     n: int
@@ -63,7 +86,8 @@ class Answer:
     ranked: tuple[Ranked, ...]  # the best, then the presets, and the best of the search, not among them
     front: tuple[FrontPoint, ...]  # where there are several objectives
     counts: dict[str, int]  # trials by state
-    sentence: str
+    headline: str  # the answer in a few words
+    sentence: str  # the same with its figures
 
     def to_plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -98,41 +122,61 @@ def best(
         meets_not = f"{folder.name}: no trial that was trained to its end meets {where}; ask for less"
         raise InputError(meets_not if where and found else _nothing(folder.name, rows))
     first, role = study.objectives[0], deciding_role(configs)
-    confirmed = sum(not config.preset and bool(config.runs("confirm")) for config in found)
-    ranked = _rank(configs, role, study, wanted, k, confirmed)
+    facts = data_facts(folder) if first.metric in _COUNTED_ON else None
+    about = _About(
+        study=study,
+        role=role,
+        names=config_names(rows),
+        images=_images(study, rows, facts),
+        fixed={config.preset: config.runs(role) for config in configs if config.preset},
+        confirmed=sum(not config.preset and bool(config.runs("confirm")) for config in found),
+    )
+    ranked = _with_chance(_rank(configs, wanted, k, about), first.metric, facts)
     return Answer(
         study=study.name,
         metric=first.metric,
         direction=first.direction,
         confirmed=role == "confirm",
-        of=confirmed,
+        of=about.confirmed,
         where=where,
         ranked=ranked,
-        front=front(configs, study.objectives) if len(study.objectives) > 1 else (),
+        front=front(configs, study.objectives, about.names) if len(study.objectives) > 1 else (),
         counts=dict(Counter(row["state"] for row in rows)),
+        headline=_headline(ranked[0], about),
         sentence=ranked[0].sentence,
     )
 
 
-def _rank(
-    configs: Sequence[Config], role: Role, study: StudyConfig, wanted: Set[str], k: int, confirmed: int
-) -> tuple[Ranked, ...]:
+def _images(study: StudyConfig, rows: Sequence[Row], facts: Facts) -> int:
+    """How many images an error is counted on: as the driver found, the study's file says or errors show."""
+    metric, given = study.objectives[0].metric, study.data.validation
+    if found := _found(facts, metric):
+        return found
+    if metric == "validation_error" and isinstance(given, int):
+        return given
+    return images_behind(row["objective"] for row in rows if row["state"] == "completed")
+
+
+def _found(facts: Facts, metric: str) -> int | None:
+    """The images of a metric, as the driver counted them."""
+    return facts.get(_COUNTED_ON[metric]) if facts else None
+
+
+def _rank(configs: Sequence[Config], wanted: Set[str], k: int, about: _About) -> tuple[Ranked, ...]:
     """The k best; beside them the presets, and of what was searched at least the best."""
-    objective = study.objectives[0]
-    sign = 1 if objective.direction == "minimize" else -1
-    runs = {config.config_id: found for config in configs if (found := config.runs(role))}
+    sign = 1 if about.objective.direction == "minimize" else -1
+    runs = {config.config_id: found for config in configs if (found := config.runs(about.role))}
 
     def merit(config: Config) -> tuple[Any, ...]:
         values = runs[config.config_id]
         # The search may have stopped a config on the seeds it is bad on: what ended on most comes first.
-        finished = -len(values) if role == "search" else 0
+        finished = -len(values) if about.role == "search" else 0
         return (config.config_id not in wanted, finished, sign * fmean(values.values()), config.first_trial)
 
-    fixed = {config.preset: runs.get(config.config_id, {}) for config in configs if config.preset}
     in_order = sorted((config for config in configs if config.config_id in runs), key=merit)
     searched = next((config.config_id for config in in_order if not config.preset), None)
     return tuple(
-        _ranked(rank if config.config_id in wanted else None, config, role, study, fixed, confirmed)
+        _ranked(rank if config.config_id in wanted else None, config, about)
         for rank, config in enumerate(in_order, start=1)
         if rank <= k or config.preset or config.config_id == searched
     )
@@ -156,35 +200,31 @@ def refuse_test_labels(query: str, *, allowed: bool = False) -> None:
         )
 
 
-def _ranked(
-    rank: int | None,
-    config: Config,
-    role: Role,
-    study: StudyConfig,
-    fixed: Mapping[str, Mapping[Pair, float]],
-    confirmed: int,
-) -> Ranked:
+def _ranked(rank: int | None, config: Config, about: _About) -> Ranked:
+    role, metric, fixed = about.role, about.objective.metric, about.fixed
     rows, values = config.completed(role), config.runs(role)
     searched = config.runs("search").values()
     tested = config.runs(role, "last_test_error").values()
     to_base, to_paper = (
-        paired(values, fixed.get(name, {})) if config.preset != name else None for name in ("base", "paper")
+        paired(values, fixed.get(name, {}), most_between(metric)) if config.preset != name else None
+        for name in ("base", "paper")
     )
     found = Ranked(
         rank=rank,
         config_id=config.config_id,
+        name=about.names[config.config_id],
         preset=config.preset,
         trials=tuple(row["trial"] for row in rows),
         n=len(values),
         mean=mean(values.values()),
-        interval=t_interval(list(values.values())),
+        interval=mean_interval(metric, list(values.values()), about.images),
         failed=config.failed(role),
         searched=mean(searched) if searched else None,
         test_error=mean(tested) if tested else None,
         versus_base=to_base,
         versus_paper=to_paper,
         # The search's own runs chose the config: they cannot judge it.
-        better=_is_better(to_base, study, confirmed) if to_base and role == "confirm" else None,
+        better=_is_better(to_base, about) if to_base and role == "confirm" else None,
         sentence="",
         point=json.loads(rows[0]["params"] or "{}"),
         config=json.loads(rows[0]["config"]),
@@ -192,19 +232,48 @@ def _ranked(
     )
     shared = values.keys() & fixed.get("base", {}).keys()
     alone = [values[pair] - fixed["base"][pair] for pair in shared] if len(shared) == 1 else []
-    return replace(found, sentence=_sentence(found, role, study, confirmed, alone))
+    return replace(found, sentence=_sentence(found, about, alone))
 
 
-def _is_better(found: Difference, study: StudyConfig, confirmed: int) -> bool:
+def _with_chance(ranked: tuple[Ranked, ...], metric: str, facts: Facts) -> tuple[Ranked, ...]:
+    """Says of errors that guessing would make that they are such."""
+    images = _found(facts, metric)
+    if not facts or not images:
+        return ranked
+
+    def told(each: Ranked) -> Ranked:
+        chance = at_chance(each.mean, len(facts["classes"]), images * each.n)
+        return replace(each, sentence=f"{each.sentence[:-1]}; {chance}.") if chance else each
+
+    return tuple(map(told, ranked))
+
+
+def _is_better(found: Difference, about: _About) -> bool:
     """Whether the interval shows it even for the best of so many confirmed configs (Bonferroni)."""
-    sure = verdict(found, study.objectives[0].direction)
-    return sure is True and found.p * max(1, confirmed) < 1 - LEVEL
+    sure = verdict(found, about.objective.direction)
+    return sure is True and found.p * max(1, about.confirmed) < 1 - LEVEL
 
 
-def _sentence(ranked: Ranked, role: Role, study: StudyConfig, confirmed: int, alone: Sequence[float]) -> str:
-    objective = study.objectives[0]
+def _headline(first: Ranked, about: _About) -> str:
+    """The answer in a few words: which config, its figure, and whether it is better than the base."""
+    value = UNITS[about.objective.metric].value(first.mean)
+    name = begun(_CALLED.get(first.preset or "", first.name))
+    if first.preset == "base":
+        return f"No config ranks above the base: {value}"
+    if about.role == "search":
+        return (
+            f"{name} leads the search with {value}, not {'yet ' if about.study.confirm.runs else ''}confirmed"
+        )
+    if first.better:
+        return f"{name} is better than the base: {value}"
+    judged = ", not shown to be better than the base" if first.better is False else ""
+    return f"{name} ranks first with {value}{judged}"
+
+
+def _sentence(ranked: Ranked, about: _About, alone: Sequence[float]) -> str:
+    study, objective = about.study, about.objective
     unit = UNITS[objective.metric]
-    name = f"{_CALLED[ranked.preset]} ({ranked.config_id})" if ranked.preset else ranked.config_id
+    name = _CALLED.get(ranked.preset or "", ranked.name)
     said = f"{name} has {figure(unit, ranked.mean, ranked.interval, ranked.n)}"
     if ranked.preset == "base":
         said += ": no config ranks above it" if ranked.rank == 1 else ""
@@ -215,10 +284,10 @@ def _sentence(ranked: Ranked, role: Role, study: StudyConfig, confirmed: int, al
             sure = verdict(ranked.versus_base, objective.direction)
             said += f": {words[sure if sure is not True or ranked.better else None]}"
             if sure and not ranked.better:
-                said += f", being one of {confirmed} that were confirmed"
+                said += f", as one of {about.confirmed} confirmed configs"
     elif alone and ranked.preset != "base":
-        said += f", {unit.amount(abs(alone[0]), (alone[0], alone[0]))} {_side(alone[0])} the base on the one "
-        said += "run they share"
+        amount = unit.amount(abs(alone[0]), unit.digits(alone[0]))
+        said += f", {amount} {_side(alone[0])} the base on the one run they share"
     elif ranked.interval is not None:
         said += ", and fewer than two runs in common with the base: not compared"
     if ranked.failed:
@@ -227,10 +296,10 @@ def _sentence(ranked: Ranked, role: Role, study: StudyConfig, confirmed: int, al
         said += "; its values changed during training, and these are the last"
     if objective.metric == "test_error":
         said += "; selected on test labels"
-    if role == "search":
+    if about.role == "search":
         said += "; not yet confirmed" if study.confirm.runs else "; not confirmed"
     said += "."
-    return said[0].upper() + said[1:] if ranked.preset else said
+    return begun(said) if ranked.preset else said
 
 
 def _side(difference: float) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
 
+from cbe.report.names import trial_order
 from cbe.report.paired import Pair
 from cbe.spec import StudyConfig
 
@@ -57,7 +58,7 @@ class Config:
 def grouped(rows: Iterable[Row], study: StudyConfig) -> list[Config]:
     """The configs with at least one run that counts."""
     of_config: dict[str, list[Row]] = defaultdict(list)
-    for row in sorted(rows, key=lambda row: (row["role"] != "search", row["trial"])):
+    for row in sorted(rows, key=trial_order):
         # A study that was given more seeds may since have searched on what was new to it before.
         seen = row["seed"] in study.seeds or row["split_seed"] in study.label_splits
         if row["config_id"] and not (row["role"] == "confirm" and seen):

@@ -14,7 +14,7 @@ from cbe.errors import InputError
 from cbe.report.best import Ranked, best
 from cbe.report.configs import Role, Row, grouped, is_finite
 from cbe.report.lookup import read_study, trial_row
-from cbe.report.paired import Difference, Pair, paired
+from cbe.report.paired import Difference, Pair, most_between, paired
 from cbe.report.published import data_name
 from cbe.report.wording import UNITS, against, verdict
 from cbe.spec import StudyConfig
@@ -117,7 +117,7 @@ def _paired(
     shared = 0
     for role in _ROLES:
         mine, others = (_runs(each, study, role) for each, study in zip(rows, studies, strict=True))
-        found = paired(mine, others)
+        found = paired(mine, others, most_between(sides[0].metric))
         if found:
             return role, found, ""
         shared = max(shared, len(mine.keys() & others.keys()))
@@ -173,7 +173,8 @@ def _same_splits(studies: tuple[StudyConfig, StudyConfig], rows: Sequence[Sequen
 def _compared(sides: tuple[Side, Side], found: Difference, role: Role, study: StudyConfig) -> str:
     one, other = (f"the best of {side.study}" for side in sides)
     if sides[0].best and sides[1].best and sides[0].best.config_id == sides[1].best.config_id:
-        return f"Both have the same best config ({sides[0].best.config_id})."
+        names = " and ".join(dict.fromkeys(side.best.name for side in sides if side.best))
+        return f"Both have the same best config ({names})."
     unit, direction = UNITS[study.objectives[0].metric], study.objectives[0].direction
     words = {True: "better", False: "worse", None: "not shown to be better or worse"}
     said = f"{one[0].upper()}{one[1:]} lies {against(unit, found, other)}, on {found.n} shared runs"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
@@ -15,14 +15,17 @@ Costs = tuple[float, ...]  # of each objective, less is better
 @dataclass(frozen=True)
 class FrontPoint:
     config_id: str
+    name: str  # for a person
     preset: str | None  # paper or base
     trials: tuple[str, ...]
     values: dict[str, float]  # mean over the search's runs, by metric
 
 
-def front(configs: Iterable[Config], objectives: Sequence[Objective]) -> tuple[FrontPoint, ...]:
+def front(
+    configs: Iterable[Config], objectives: Sequence[Objective], names: Mapping[str, str]
+) -> tuple[FrontPoint, ...]:
     """The Pareto front of what the search trained to the end, the best in the first objective first."""
-    points = [point for config in configs if (point := _point(config, objectives))]
+    points = [point for config in configs if (point := _point(config, objectives, names))]
     kept: list[tuple[Costs, FrontPoint]] = []
     # In the order of costs nothing is beaten by what comes later, nor by what was itself beaten.
     for cost, point in sorted(
@@ -33,13 +36,14 @@ def front(configs: Iterable[Config], objectives: Sequence[Objective]) -> tuple[F
     return tuple(point for _, point in kept)
 
 
-def _point(config: Config, objectives: Sequence[Objective]) -> FrontPoint | None:
+def _point(config: Config, objectives: Sequence[Objective], names: Mapping[str, str]) -> FrontPoint | None:
     rows = [row for row in config.completed("search") if row["values"] and all(map(is_finite, row["values"]))]
     if not rows:
         return None
     means = [mean(values) for values in zip(*(row["values"] for row in rows), strict=True)]
     values: dict[str, float] = {o.metric: value for o, value in zip(objectives, means, strict=True)}
-    return FrontPoint(config.config_id, config.preset, tuple(row["trial"] for row in rows), values)
+    name = names[config.config_id]
+    return FrontPoint(config.config_id, name, config.preset, tuple(row["trial"] for row in rows), values)
 
 
 def _costs(point: FrontPoint, objectives: Sequence[Objective]) -> Costs:

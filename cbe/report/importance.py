@@ -25,6 +25,7 @@ from optuna.trial import FrozenTrial, TrialState
 from cbe.report.configs import Row, counts
 from cbe.spec import StudyConfig
 from cbe.store.history import remembered
+from cbe.words import plural
 
 FEWEST = 8  # configs: of fewer, the best quarter is one
 MOST = 300  # configs, drawn from all: more take seconds longer and hardly move the shares
@@ -51,7 +52,7 @@ def importances(study: StudyConfig, rows: Iterable[Row]) -> list[Importance] | s
     everything = _configs(study, rows)
     configs = everything if len(everything) <= MOST else random.sample(everything, MOST)
     if len(configs) < FEWEST:
-        return f"{len(configs)} configs of the search were trained to their end, and {FEWEST} are needed"
+        return f"{plural(len(configs), 'config')} of the search completed, and {FEWEST} are needed"
     if len({config.value for config in configs}) < 2:
         return "all configs ended at the same value: nothing tells their parameters apart"
     with _quiet():

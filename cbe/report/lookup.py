@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow.compute as pc
 
 from cbe.errors import InputError
 from cbe.report.configs import Row
 from cbe.spec import StudyConfig
-from cbe.store.folder import Store, StudyFolder
+from cbe.store.folder import DATA_FILE, Store, StudyFolder
 
 _LISTED = 8
 
@@ -30,6 +32,16 @@ def read_study(folder: StudyFolder) -> StudyConfig:
     if study is None:
         raise InputError(_unknown(folder))
     return study
+
+
+def data_facts(folder: StudyFolder) -> dict[str, Any] | None:
+    """What the study's driver found in the data, as `cbe.data.Facts` tells it; None before that."""
+    content = folder.read(DATA_FILE)
+    try:
+        plain = json.loads(content) if content else None
+    except ValueError:  # no driver writes such a thing
+        return None
+    return plain if isinstance(plain, dict) else None
 
 
 def trial_row(folder: StudyFolder, trial: str, columns: Sequence[str] | None = None) -> Row:

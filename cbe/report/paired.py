@@ -1,19 +1,16 @@
-"""How sure a mean is, and how sure a difference of runs that share seed and label split."""
+"""How sure a difference is of runs that share seed and label split."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import mean, stdev
 
-# Of scipy.stats, the few functions needed here; it takes a second to load, and this a fraction of one.
-from scipy.special import stdtr, stdtrit
+from cbe.report.intervals import Interval, t_quantile
 
 Pair = tuple[int, int]  # seed, label split
-Interval = tuple[float, float]
 
-LEVEL = 0.95
 _ROUNDING = 1e-12  # of the values: differences between numbers of the same few digits are no spread
 
 
@@ -22,25 +19,18 @@ class Difference:
     """A config minus another, over the runs that both have on the same seed and label split."""
 
     mean: float
-    interval: Interval  # 95 %, by Student's t
+    interval: Interval  # 95 %, by Student's t, within what a difference can be
     n: int
     p: float  # two-sided
 
 
-def t_interval(values: Sequence[float]) -> Interval | None:
-    """The 95 % interval of the mean of independent runs; None where one run alone shows no spread.
+def paired(
+    values: Mapping[Pair, float], others: Mapping[Pair, float], most: float = math.inf
+) -> Difference | None:
+    """The paired t-test of two configs; None where they share fewer than two runs.
 
-    >>> t_interval([0.1])
+    `most` is the largest difference that is possible: 1 for errors.
     """
-    if len(values) < 2:
-        return None
-    middle, spread = mean(values), stdev(values)
-    reach = float(stdtrit(len(values) - 1, (1 + LEVEL) / 2)) * spread / math.sqrt(len(values))
-    return (middle - reach, middle + reach)
-
-
-def paired(values: Mapping[Pair, float], others: Mapping[Pair, float]) -> Difference | None:
-    """The paired t-test of two configs; None where they share fewer than two runs."""
     shared = sorted(values.keys() & others.keys())
     if len(shared) < 2:
         return None
@@ -50,7 +40,18 @@ def paired(values: Mapping[Pair, float], others: Mapping[Pair, float]) -> Differ
     if max(differences) - min(differences) <= noise:
         middle = 0.0 if abs(middle) <= noise else middle
         return Difference(middle, (middle, middle), n, 0.0 if middle else 1.0)
-    interval = t_interval(differences)
-    assert interval is not None
-    t = abs(middle) / (stdev(differences) / math.sqrt(n))
-    return Difference(middle, interval, n, float(2 * stdtr(n - 1, -t)))
+    from scipy.special import stdtr  # takes a third of a second to load
+
+    spread = stdev(differences) / math.sqrt(n)
+    reach = t_quantile(n) * spread
+    interval = (max(-most, middle - reach), min(most, middle + reach))
+    return Difference(middle, interval, n, float(2 * stdtr(n - 1, -abs(middle) / spread)))
+
+
+def most_between(metric: str) -> float:
+    """How far two values of a metric can lie apart.
+
+    >>> most_between("validation_error"), most_between("validation_loss")
+    (1.0, inf)
+    """
+    return 1.0 if metric.endswith("_error") else math.inf

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from os import PathLike
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -15,9 +18,10 @@ from cbe.report.across import Task, best_of_all
 from cbe.report.best import Answer, best
 from cbe.report.lookup import known, trial_row
 from cbe.store import sql
-from cbe.store.folder import Store
+from cbe.store.folder import STUDY_FILE, Store
 
 Frames = Literal["arrow", "pandas", "polars"]
+_TRIAL = re.compile(r"[ct]\d{4,}")
 
 
 @dataclass(frozen=True)
@@ -43,12 +47,19 @@ class Results:
         """One row a trial, of one study or of all; `where` as `pc.field("state") == "completed"`."""
         return self._frame(self._table("trials", study, columns, where))
 
-    def metrics(self, trial: str | None = None, study: str | None = None) -> Any:
-        """One row a report, in the order of steps: of a trial (`STUDY/TRIAL`), of a study, or of all."""
-        if trial and "/" in trial:
-            study, _, trial = trial.partition("/")
-        elif trial and study is None:
-            raise InputError(f"trial {trial!r}: of which study? wanted STUDY/TRIAL, as quickstart/t0001")
+    def metrics(self, name: str | None = None, *, study: str | None = None) -> Any:
+        """One row for each report, in the order of steps.
+
+        `name` is a study, as "quickstart", or a trial of it, as "quickstart/t0001"; without it, all studies.
+        With `study`, `name` is a trial of that study.
+        """
+        if study is None and name is not None:
+            study, _, name = name.partition("/")
+            if not name and _TRIAL.fullmatch(study) and not self.store.study(study).exists():
+                raise InputError(
+                    f"trial {study!r}: of which study? wanted STUDY/TRIAL, as quickstart/{study}"
+                )
+        trial = name or None
         if trial and study:
             trial_row(known(self.store, study), trial, ["trial"])
         found = self._table("metrics", study, None, pc.field("trial") == trial if trial else None)
@@ -88,15 +99,40 @@ class Results:
         return table
 
 
-def open_store(uri: str = "results", frames: Frames = "arrow") -> Results:
-    """The results of a store at a local path or in a bucket, as s3://bucket/prefix.
+def open_store(uri: str | PathLike[str] = "results", frames: Frames = "arrow") -> Results:
+    """The results of a store: a folder that holds studies, or a bucket, as s3://bucket/prefix.
 
-    >>> open_store("nowhere").studies()
-    []
+    `frames` says what tables come as: "arrow", "pandas" or "polars".
+
+    >>> open_store("nowhere")
+    Traceback (most recent call last):
+      ...
+    cbe.errors.InputError: store nowhere: there is no such folder; wanted ...
     """
+    require_frames(frames)
+    store = Store.open(str(uri))
+    if store.location.local:
+        _require_store(Path(store.uri), uri)
+    return Results(store, frames)
+
+
+def require_frames(frames: str) -> None:
+    """Refuses a kind of table that there is not, or whose library is not installed."""
     wanted = ("arrow", "pandas", "polars")
     if frames not in wanted:
         raise InputError(f"frames {frames!r}: wanted {', '.join(wanted)}")
     if frames != "arrow" and find_spec(frames) is None:
         raise InputError(f"frames {frames!r}: {frames} is not installed; `pip install {frames}`")
-    return Results(Store.open(uri), frames)
+
+
+def _require_store(folder: Path, given: str | PathLike[str]) -> None:
+    """Refuses a path where no store can be."""
+    wanted = "wanted the folder that holds your studies, or a bucket as s3://bucket/prefix"
+    if folder.is_file():
+        raise InputError(f"store {given}: is a file; {wanted}; check the path")
+    if not folder.is_dir():
+        raise InputError(
+            f"store {given}: there is no such folder; {wanted}; check the path, or run a study first"
+        )
+    if (folder / STUDY_FILE).is_file():
+        raise InputError(f"store {given}: is the folder of one study; {wanted}; give {folder.parent}")

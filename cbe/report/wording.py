@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from cbe.report.paired import Difference, Interval
+from cbe.report.intervals import Interval
+from cbe.report.paired import Difference
 
 
 @dataclass(frozen=True)
@@ -18,20 +19,16 @@ class Unit:
     difference: str
     decimals: int  # at least
 
-    def value(self, value: float, interval: Interval | None = None) -> str:
-        digits = self._digits(value, *(interval or ()))
-        return f"{_number(value * self.factor, digits)}{self.sign} {self.name}"
+    def value(self, value: float) -> str:
+        return f"{_number(value * self.factor, self.digits(value))}{self.sign} {self.name}"
 
-    def span(self, interval: Interval, *beside: float) -> str:
-        """Both ends, with as many decimals as the figures beside them."""
-        digits = self._digits(*interval, *beside)
+    def span(self, interval: Interval, digits: int) -> str:
         return " to ".join(_number(end * self.factor, digits) for end in interval)
 
-    def amount(self, value: float, interval: Interval) -> str:
-        digits = self._digits(value, *interval)
+    def amount(self, value: float, digits: int) -> str:
         return f"{_number(value * self.factor, digits)}{self.difference}"
 
-    def _digits(self, *values: float) -> int:
+    def digits(self, *values: float) -> int:
         """The fewest decimals that show what is not zero as not zero."""
         shown = [abs(value) * self.factor for value in values if value]
         enough = (d for d in range(self.decimals, self.decimals + 4) if all(round(v, d) for v in shown))
@@ -47,12 +44,19 @@ UNITS = {  # of every metric that can be the first objective
 
 def figure(unit: Unit, mean: float, interval: Interval | None, n: int) -> str:
     """A mean with its interval and its number of runs."""
-    said = unit.value(mean, interval)
+    said = unit.value(mean)
     if interval is None:
         return f"{said} (n = {n}: no interval can be given)"
-    low, high = interval
-    possible = (max(low, 0.0), high)  # errors and losses are not below 0, whatever a t-interval says
-    return f"{said} (95 % {unit.span(possible, mean)}, n = {n})"
+    return f"{said} (95 % {unit.span(interval, unit.digits(mean))}, n = {n})"
+
+
+def begun(text: str) -> str:
+    """A text that begins a sentence.
+
+    >>> begun("the base has it"), begun("t0007 has it")
+    ('The base has it', 't0007 has it')
+    """
+    return text[:1].upper() + text[1:] if text.startswith("the ") else text
 
 
 def against(unit: Unit, difference: Difference, other: str) -> str:
@@ -61,8 +65,8 @@ def against(unit: Unit, difference: Difference, other: str) -> str:
     low, high = difference.interval
     interval = (-high, -low) if below else (low, high)
     where = "below" if below else "above" if difference.mean > 0 else "from"
-    amount = unit.amount(abs(difference.mean), interval)
-    return f"{amount} ({unit.span(interval, difference.mean)}) {where} {other}"
+    digits = unit.digits(difference.mean, *interval)  # an end on one side of 0 is not shown as 0
+    return f"{unit.amount(abs(difference.mean), digits)} ({unit.span(interval, digits)}) {where} {other}"
 
 
 def verdict(difference: Difference, direction: Literal["minimize", "maximize"]) -> bool | None:

@@ -25,7 +25,7 @@ REMOTE_S = 15.0  # between looks at a study at rest in a bucket
 QUIET_S = 15.0  # after which a listener is told that the line still stands
 STILL_HERE = b": still here\n\n"
 ACTIVE = ("queued", "starting", "running", "stopping")
-ENDED = ("completed", "stopped", "failed", "infeasible")
+ENDED = ("completed", "pruned", "failed", "infeasible")
 
 Plain = dict[str, Any]
 Stand = Callable[[Details], Standing]

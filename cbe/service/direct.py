@@ -32,7 +32,7 @@ from cbe.study.overview import Details, Overview, details, overview
 from cbe.study.start import differing, told
 
 MOST_BYTES = 60_000  # of a file in a job's metadata, which is handed on as a variable of the environment
-_STATES = {"pending": "starting", "succeeded": "finished", "stopped": "halted"}
+_STATES = {"pending": "starting", "succeeded": "finished"}  # the others are called as Ray calls them
 
 
 class Direct:
@@ -149,7 +149,7 @@ class Direct:
             return False
         folder = store.study(job.study)
         said, since = status(folder), job.started.timestamp() if job.started else 0.0
-        over = said.state in ("finished", "halted") and float(said.plain.get("beat", 0)) > since
+        over = said.state in ("finished", "stopped") and float(said.plain.get("beat", 0)) > since
         return over or stop_was_asked(folder)
 
     def _never_began(self, job: Job) -> bool:

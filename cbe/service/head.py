@@ -111,19 +111,20 @@ def _start(place: Path, cpus: int | None, dashboard: int) -> Head:
 def _ready(head: Head, place: Path) -> Head:
     """The head, once its dashboard answers."""
     deadline = time.monotonic() + START_S
-    while not _answers(head.address):
-        process = _started.get(head.pid)
-        over = process.poll() is not None if process else not head.alive
-        if over or time.monotonic() > deadline:
-            head.end()
-            raise RunError(f"Ray could not be started on this machine; {place / 'head.log'} says why")
-        time.sleep(0.1)
+    with httpx.Client(base_url=head.address, timeout=2) as http:  # one: each loads all certificates
+        while not _answers(http):
+            process = _started.get(head.pid)
+            over = process.poll() is not None if process else not head.alive
+            if over or time.monotonic() > deadline:
+                head.end()
+                raise RunError(f"Ray could not be started on this machine; {place / 'head.log'} says why")
+            time.sleep(0.1)
     return head
 
 
-def _answers(address: str) -> bool:
+def _answers(http: httpx.Client) -> bool:
     try:
-        return httpx.get(f"{address}/api/version", timeout=2).status_code in (200, 401)
+        return http.get("/api/version").status_code in (200, 401)
     except httpx.HTTPError:
         return False
 

@@ -33,7 +33,7 @@ STOP_S = 5.0
 TIDY_S = 600.0
 REMOTE_S = 30.0  # between looks for new studies in a bucket
 
-Event = Literal["finished", "failed", "budget", "halted", "lost"]
+Event = Literal["finished", "failed", "budget", "stopped", "lost"]
 Tell = Callable[[str, Submission], None]  # the study, and what is untold of it
 
 log = logging.getLogger("cbe.service")
@@ -74,14 +74,14 @@ def settled(entry: Entry) -> tuple[Submission, Event | None]:
     done = job is not None and job.status == "succeeded" and entry.said.state == "finished"
     if done or said.state == "finished":
         return replace(rests, untold="finished"), "finished"
-    broken, halted = said.plain.get("broken"), str(said.plain.get("halted") or "")
-    if said.state == "halted" and broken:
+    broken, reason = said.plain.get("broken"), str(said.plain.get("stop_reason") or "")
+    if said.state == "stopped" and broken:
         return replace(rests, failed=str(broken), untold="failed"), "failed"
-    if said.state == "halted" and halted.startswith("budget."):
+    if said.state == "stopped" and reason.startswith("budget."):
         return replace(rests, untold="budget"), "budget"
-    signalled = halted == "interrupted"  # by somebody, or because its node was about to go
-    if entry.stop_asked or (job and job.status == "stopped") or (said.state == "halted" and not signalled):
-        return rests, "halted"
+    signalled = reason == "interrupted"  # by somebody, or because its node was about to go
+    if entry.stop_asked or (job and job.status == "stopped") or (said.state == "stopped" and not signalled):
+        return rests, "stopped"
     if job is None or job.lost or signalled:
         losses = submission.losses + 1
         if losses <= LOSSES:
@@ -200,7 +200,7 @@ class Keeper:
         """Before the cluster itself ends: what runs waits for its turn again, and counts as no loss."""
         with self.lock:
             for entry in self.entries.values():
-                if not entry.running or entry.heard.state in ("finished", "halted"):
+                if not entry.running or entry.heard.state in ("finished", "stopped"):
                     continue
                 asked = entry.stop_asked or stop_was_asked(self._store.study(entry.study))
                 wanted = replace(entry.submission, started=None, wanted="rest" if asked else "run")
@@ -267,7 +267,7 @@ class Keeper:
 
     def _settle(self, entry: Entry, submission: Submission, event: Event) -> Submission:
         """Puts down what has become of a study."""
-        why = submission.failed or entry.heard.plain.get("halted")
+        why = submission.failed or entry.heard.plain.get("stop_reason")
         submissions.write(self._store.study(entry.study), submission)
         log.log(logging.WARNING if submission.failed else logging.INFO, "%s: %s", entry.study, event)
         self._audit.record(f"driver_{event}", "service", entry.study, why=why, losses=submission.losses)

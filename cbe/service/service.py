@@ -118,6 +118,7 @@ class Service:
                 if error is not None:
                     raise Taken(error.faults)
                 return study.name, False
+            work.require_seen(study, self.folder)
             # Its submission comes first: without the file there is no study, and nobody sees half of one.
             submissions.write(folder, Submission(holder.name, datetime.now(UTC), priority))
             begin(study, self.store)
@@ -229,7 +230,7 @@ class Service:
 
     def _ends(self, entry: Entry) -> bool:
         """Whether a driver that still runs was asked to stop, or has said that it does."""
-        return entry.stop_asked or entry.heard.state in ("finished", "halted")
+        return entry.stop_asked or entry.heard.state in ("finished", "stopped")
 
     def _amend(self, folder: StudyFolder, settings: Mapping[str, Any] | None) -> None:
         if not settings:
@@ -272,7 +273,7 @@ class Service:
             event=submission.untold or "finished",
             study=name,
             state=status(folder).state,
-            why=submission.failed or status(folder).plain.get("halted"),
+            why=submission.failed or status(folder).plain.get("stop_reason"),
             sentence=sentence,
             metric=metric,
             best=value,
@@ -292,7 +293,7 @@ def _state(entry: Entry, said: str, why: str | None, stop_asked: bool) -> tuple[
     if said == "running":
         return ("stopping" if stop_asked or why else "running"), why
     if entry.running:
-        ending = {"finished": "finished", "halted": "stopping"}  # the driver only puts its things away
+        ending = {"finished": "finished", "stopped": "stopping"}  # the driver only puts its things away
         return ending.get(entry.heard.state, "starting"), why if entry.heard.state in ending else None
     if entry.waiting:
         lost = f"its driver was lost with its node ({wanted.losses}); it is started again"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,6 @@ MOST_FAULTS = 100
 MOST_TEXT = 100_000  # characters of a study's file: to read so many takes seconds
 _WHERE = re.compile(rf"{re.escape(str(FILE))}(?::(\d+))? ?(.*)")
 _NO_GPU = "Time and cost are left out: trials want GPUs, and the service's machine, which measures, has none."
-_PRESETS = 2  # the paper's config and the base are confirmed too
 
 
 def _from_json(text: str) -> str:
@@ -74,8 +74,8 @@ def check(text: str, store: str, is_json: bool = False) -> dict[str, Any]:
         told["about"] = {
             "name": study.name,
             "parameters": len(study.search),
-            "trials": study.trials,
-            "confirm": len(study.confirm_pairs) * (study.confirm.configs + _PRESETS),
+            "trials": study.search_trials,
+            "confirm": study.confirm_runs,
             "sampler": study.sampler.name,
             "scheduler": study.scheduler.name,
         }
@@ -96,6 +96,23 @@ def _not_here(text: str, study: StudyConfig, store: str) -> Iterator[Fault]:
         yield fault(("storage", "store"), "the service keeps results in its own store")
     if study.data.root != usual.data.root:
         yield fault(("data", "root"), "the service keeps downloads in a folder of its own")
+
+
+def require_seen(study: StudyConfig, folder: Path) -> None:
+    """Refuses images that are not on this machine, where drivers work in `folder`.
+
+    Asked at submission alone: whoever may only read is not told which files the machine has.
+    """
+    path = study.data.path
+    if not path or "://" in path:
+        return
+    try:
+        seen = (folder / os.path.expanduser(path)).exists()
+    except (OSError, ValueError):  # a name that no file can have
+        seen = False
+    if not seen:
+        hint = "give a folder or file on its machine, or Parquet in a bucket, as s3://bucket/prefix"
+        raise ConfigError([Fault("data.path", f"the service cannot see {path}", hint)])
 
 
 def plain_fault(fault: Fault) -> dict[str, Any]:

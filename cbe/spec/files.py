@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from cbe.errors import ConfigError, Fault, InputError
+from cbe.spec.suggestions import meant_key, nearest_choice
 
 Model = TypeVar("Model", bound=BaseModel)
 Place = tuple[str | int, ...]
@@ -38,12 +41,18 @@ def read_config(
 ) -> Model:
     """A config from a file, named sections and `key=value` settings, the later over the earlier.
 
+    A relative `data.path` in the file starts at the file's folder, one in a setting at the working directory.
+
     >>> from cbe.spec import TrainConfig
     >>> read_config(TrainConfig, settings=["ensemble.heads=3"], sections={"method": "uda"}).heads
     3
     """
     plain, lines = parse(_text(path), path) if path else ({}, {})
-    return _config(model, plain, lines, path, settings, sections)
+    if path:
+        _anchor(plain, path.parent)
+    _overlay(plain, lines, settings, sections or {})
+    _anchor(plain, Path.cwd())
+    return _validated(model, plain, lines, path)
 
 
 def read_config_text(
@@ -52,18 +61,33 @@ def read_config_text(
     """A config from the text of a file that may not be on this machine; `name` is what faults call it."""
     path = Path(name)
     plain, lines = parse(text, path)
-    return _config(model, plain, lines, path, settings)
+    _overlay(plain, lines, settings, {})
+    return _validated(model, plain, lines, path)
 
 
-def _config(
-    model: type[Model],
+def read_values(model: type[Model], values: Mapping[str, Any]) -> Model:
+    """A config from values in memory, as of a file in the working directory."""
+    plain = copy.deepcopy(dict(values))
+    _anchor(plain, Path.cwd())
+    return _validated(model, plain, {}, None)
+
+
+def _anchor(plain: dict[str, Any], folder: Path) -> None:
+    """Makes a relative `data.path` absolute: stored so, it means the same from every working directory."""
+    data = plain.get("data")
+    given = data.get("path") if isinstance(data, dict) else None
+    if isinstance(data, dict) and isinstance(given, str) and given and "://" not in given:
+        data["path"] = os.path.abspath(folder / os.path.expanduser(given))
+
+
+def _overlay(
     plain: dict[str, Any],
     lines: dict[Place, int],
-    path: Path | None,
     settings: Iterable[str],
-    sections: Mapping[str, str | None] | None = None,
-) -> Model:
-    for name, value in (sections or {}).items():
+    sections: Mapping[str, str | None],
+) -> None:
+    """Puts named sections and `key=value` settings over a file's values."""
+    for name, value in sections.items():
         if value is not None:
             _put(plain, (name,), value, f"--{name}")
             lines[(name,)] = SETTING
@@ -76,6 +100,11 @@ def _config(
         place = _place_of(key)
         _put(plain, place, _scalar(text, f"--set {setting}"), f"--set {setting}")
         lines[place] = SETTING
+
+
+def _validated(
+    model: type[Model], plain: dict[str, Any], lines: Mapping[Place, int], path: Path | None
+) -> Model:
     try:
         return model.model_validate(plain)
     except ValidationError as error:
@@ -85,6 +114,11 @@ def _config(
 def read_keys(path: Path) -> set[str]:
     """The sections a file has, whatever stands in them."""
     return {str(key) for key in parse(_text(path), path)[0]}
+
+
+def line_of(path: Path, key: str) -> str:
+    """How a fault names a dotted key of a file: with its line where it stands there."""
+    return where_in(_place_of(key), path, parse(_text(path), path)[1])
 
 
 def faults_of(
@@ -132,7 +166,7 @@ def parse(text: str, path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else str(path)
         problem = getattr(error, "problem", None) or str(error)
-        raise ConfigError([Fault(where, f"not valid YAML: {problem}", "mend the syntax there")]) from None
+        raise ConfigError([Fault(where, f"not valid YAML: {problem}", "correct the syntax there")]) from None
     except RecursionError:
         raise ConfigError([Fault(str(path), "is nested too deeply", "write plain sections")]) from None
     except (ValueError, OverflowError) as error:  # a date that is none, a number of thousands of digits
@@ -237,7 +271,7 @@ def _fault(
         place, message = tuple(about.split(".")), rest
     where = where_in(place, path, lines)
     if item["type"] == "extra_forbidden":
-        return Fault(where, "unknown key", did_you_mean(str(place[-1]), _keys(model, place[:-1])))
+        return Fault(where, "unknown key", meant_key(model, place))
     if item["type"] == "missing":
         return Fault(where, "is missing", "add it")
     message = message[0].lower() + message[1:]
@@ -292,35 +326,3 @@ def _merged(faults: list[Fault]) -> list[Fault]:
 def _is_a_union_branch(part: str | int) -> bool:
     """pydantic names the branch of a union it tried in the place: `int`, `literal['all']`."""
     return part in ("bool", "int", "float", "str") or "[" in str(part) or "constrained" in str(part)
-
-
-def _keys(kind: Any, place: Place) -> list[str]:
-    """The keys that may stand at a place below an annotation."""
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        fields = {field.alias or name: field for name, field in kind.model_fields.items()}
-        if not place:
-            return list(fields)
-        return _keys(fields[str(place[0])].annotation, place[1:]) if place[0] in fields else []
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        return _keys(inner[0], place)
-    if origin is tuple:
-        return _keys(inner[0], place[1:] if place and isinstance(place[0], int) else place)
-    return []
-
-
-def did_you_mean(given: str, allowed: Sequence[str]) -> str:
-    """The nearest of what is allowed, or all of it."""
-    near = difflib.get_close_matches(given, allowed, 1)
-    if near:
-        return f"did you mean {near[0]}?"
-    return f"there are {', '.join(allowed)}" if allowed else ""
-
-
-def nearest_choice(given: Any, message: str) -> str:
-    """A suggestion out of the choices that a message lists."""
-    if not isinstance(given, str):
-        return ""
-    choices = [word for word in message.replace("'", " ").replace(",", " ").split() if word != given]
-    near = difflib.get_close_matches(given, choices, 1, cutoff=0.7)
-    return f"did you mean {near[0]}?" if near else ""

@@ -11,8 +11,9 @@ from pydantic import BaseModel, ValidationError
 
 from cbe.errors import ConfigError
 from cbe.spec.changes import FREE
-from cbe.spec.files import Faults, Place, faults_of, nearest_choice
+from cbe.spec.files import Faults, Place, faults_of
 from cbe.spec.search import KEYS, MUTABLE, THRESHOLDED, Parameter, Values, order, walk
+from cbe.spec.suggestions import by_last_name, nearest_choice, question
 from cbe.spec.train import TrainConfig
 
 if TYPE_CHECKING:
@@ -78,13 +79,13 @@ def suggestion(key: str) -> str:
     inside = [k for k in KEYS if k.startswith(f"{key}.")]
     if inside:
         return f"it is a section; name a key of it, as {inside[0]}"
-    names: dict[str, str] = {}
-    for known in KEYS:
-        names.setdefault(known.rpartition(".")[2], known)
-    near = difflib.get_close_matches(key, KEYS, 1)
-    last = difflib.get_close_matches(key.rpartition(".")[2], names, 1, cutoff=0.8)
-    if near or last:
-        return f"did you mean {near[0] if near else names[last[0]]}?"
+    found = by_last_name(key.rpartition(".")[2], list(KEYS)) or difflib.get_close_matches(key, KEYS, 1)
+    if not found:
+        lasts = {known.rpartition(".")[2]: known for known in KEYS}
+        near = difflib.get_close_matches(key.rpartition(".")[2], lasts, 1, cutoff=0.8)
+        found = [lasts[name] for name in near]
+    if found:
+        return question(found)
     return "name a key of a training file with its section, as ensemble.heads"
 
 
@@ -165,7 +166,11 @@ def impossible(
         if built and not never:
             return
     for key in (key for key in search if key in never):
-        yield (key,), "exists at no point of the search", "take it out, or mend what it depends on"
+        yield (
+            (key,),
+            "is never used: its condition holds at no point of the search",
+            "remove it, or change what it depends on",
+        )
     if not built:
         about, _, rest = problem.partition(": ")
         place, why = ((about,), rest) if about in search else ((), problem)
@@ -202,8 +207,8 @@ def _budget_faults(study: StudyConfig) -> Iterator[Found]:
     """Limits that nothing could ever reach."""
     budget, resources = study.budget, study.resources
     if budget.usd is not None and not resources.usd_per_hour:
-        problem = f"{budget.usd:g}: nothing costs anything while resources.usd_per_hour is 0"
-        yield ("budget", "usd"), problem, "set that to the price of what one trial occupies"
+        problem = f"{budget.usd:g}: no cost is counted while resources.usd_per_hour is 0"
+        yield ("budget", "usd"), problem, "set it to the price of the resources of one trial"
     if budget.gpu_hours is not None and resources.gpus == 0:
         problem = f"{budget.gpu_hours:g}: no trial uses a GPU while resources.gpus is 0"
         yield ("budget", "gpu_hours"), problem, "use budget.wall_hours, or leave it out"
@@ -221,7 +226,7 @@ def _sampler_faults(study: StudyConfig) -> Iterator[Found]:
 def _grid_faults(study: StudyConfig) -> Iterator[Found]:
     endless = [key for key, each in study.search.items() if each.kind == "float" and each.step is None]
     for key in endless:
-        problem = "a grid has no end of values of a float without step"
+        problem = "a float without step has infinitely many values, too many for a grid"
         yield ("search", key), problem, "give a step, or a list of choices"
     # Counted, not listed: who reads a file must not be kept busy by it.
     points = 0 if endless else math.prod(each.count for each in study.search.values())
@@ -237,7 +242,7 @@ def _scheduler_faults(study: StudyConfig) -> Iterator[Found]:
         yield ("scheduler", "grace"), problem, "give fewer, or a share below 1"
     fixed = sorted(study.search.keys() - MUTABLE)
     if study.scheduler.name == "pbt" and (fixed or not study.search):
-        problem = f"pbt copies weights and changes values as it trains, which {', '.join(fixed)} cannot bear"
+        problem = f"pbt changes values during training, which {', '.join(fixed)} does not allow"
         if not fixed:
             problem = "pbt changes values as it trains, and nothing is searched"
         hint = "search only weights of the loss, thresholds, training.lr and the like, or use asha"

@@ -57,11 +57,13 @@ def _listed(value: Any) -> Any:
 class Parameter(Section):
     """One dimension: a range of whole numbers or of reals, or a list of choices."""
 
-    int_: tuple[int, int] | None = Field(None, alias="int")
-    float_: tuple[Finite, Finite] | None = Field(None, alias="float")
-    choice: tuple[Scalar, ...] | None = None
-    log: bool = False
+    int_: tuple[int, int] | None = Field(None, alias="int")  # lowest and highest whole number
+    float_: tuple[Finite, Finite] | None = Field(None, alias="float")  # lowest and highest real number
+    choice: tuple[Scalar, ...] | None = None  # the values; a bare list means the same
+    log: bool = False  # search on a logarithmic scale
+    # distance between values, from low to high
     step: Annotated[int, Field(gt=0)] | Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    # the parameter exists only where other keys have one of these values
     when: dict[str, Annotated[tuple[Scalar, ...], BeforeValidator(_listed)]] = Field({})
 
     @model_validator(mode="before")
@@ -142,7 +144,9 @@ class Parameter(Section):
         if self.choice is not None:
             return len(self.choice)
         if self.int_ is None and self.step is None:
-            raise ValueError("a float without step has no end of values; give a step, or a list of choices")
+            raise ValueError(
+                "a float without step has infinitely many values; give a step, or a list of choices"
+            )
         return int((Decimal(str(self.high)) - Decimal(str(self.low))) / Decimal(str(self.step or 1))) + 1
 
     def contains(self, value: Any) -> bool:
@@ -221,8 +225,8 @@ def order(search: Mapping[str, Parameter]) -> list[str]:
         return list(TopologicalSorter(after).static_order())
     except CycleError as error:
         circle = error.args[1]
-        problem = f"each exists only by leave of another: {' ← '.join(circle)}"
-        raise Faults([((circle[0], "when"), problem, "take one `when` out")]) from None
+        problem = f"these conditions form a circle: {' ← '.join(circle)}"
+        raise Faults([((circle[0], "when"), problem, "remove one `when`")]) from None
 
 
 def walk(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self
 
@@ -16,6 +17,7 @@ from cbe.spec.train import Count, Section, Seed, Training
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
+PRESETS = 2  # the paper's config and the base: searched and confirmed beside the others
 MOST = 1000  # configs to confirm, runs of each, seeds, label splits
 MOST_TRIALS = 10_000_000
 
@@ -25,21 +27,26 @@ SECRET = re.compile(
 
 
 class Objective(Section):
+    """What the search minimizes or maximizes; a list of several gives a Pareto front."""
+
+    # what is compared; test_error needs allow_test_selection
     metric: Literal["validation_error", "validation_loss", "parameters", "macs", "wall_s", "test_error"]
-    direction: Literal["minimize", "maximize"] = "minimize"
+    direction: Literal["minimize", "maximize"] = "minimize"  # which way is better
 
 
 class Sampler(Section):
-    name: Literal["tpe", "gp", "cmaes", "nsga2", "random", "grid", "sobol"] = "tpe"
-    seed: Seed = 0
+    """What suggests the next config: one of Optuna's samplers."""
+
+    name: Literal["tpe", "gp", "cmaes", "nsga2", "random", "grid", "sobol"] = "tpe"  # which sampler
+    seed: Seed = 0  # makes the suggestions repeatable
 
 
 class Scheduler(Section):
-    """What ends a trial that does not promise much."""
+    """How trials with poor results are ended early."""
 
-    name: Literal["asha", "hyperband", "pbt", "median", "none"] = "asha"
+    name: Literal["asha", "hyperband", "pbt", "median", "none"] = "asha"  # which of Ray Tune's schedulers
     grace: Annotated[float, Field(gt=0, lt=1)] | Count = 0.1  # steps, or their share, that every trial gets
-    reduction: Annotated[int, Field(ge=2)] = 3
+    reduction: Annotated[int, Field(ge=2)] = 3  # of so many trials at a rung, one goes on
 
     def grace_steps(self, training: Training) -> int:
         """Steps before a trial may be ended: whole evaluations, and no more than there are.
@@ -56,10 +63,11 @@ class Scheduler(Section):
 class Confirm(Section):
     """New runs of the best configs, on seeds and label splits that the search has not seen."""
 
-    configs: Annotated[int, Field(ge=0, le=MOST)] = 3
-    runs: Annotated[int, Field(ge=0, le=MOST)] = 5  # of each config; 0: none
-    seeds: tuple[Seed, ...] | None = None
-    label_splits: tuple[Seed, ...] | None = None
+    configs: Annotated[int, Field(ge=0, le=MOST)] = 3  # how many of the best; fewer after a small search
+    # new runs of each config, fewer after a small search; 0: no confirmation
+    runs: Annotated[int, Field(ge=0, le=MOST)] = 5
+    seeds: tuple[Seed, ...] | None = None  # one for each run; null: the next after the search's
+    label_splits: tuple[Seed, ...] | None = None  # one for each run; null: likewise
 
     @model_validator(mode="before")
     @classmethod
@@ -78,7 +86,8 @@ class Confirm(Section):
         for key, listed in (("seeds", self.seeds), ("label_splits", self.label_splits)):
             if listed is not None and len(listed) != self.runs:
                 raise ValueError(
-                    f"{key} lists {len(listed)} for {self.runs} runs; each run has one of its own"
+                    f"{key} lists {len(listed)} for {self.runs} run{'s' * (self.runs != 1)}; "
+                    "each run has one of its own"
                 )
         pairs = list(zip(self.seeds or (), self.label_splits or (), strict=False))
         if len(set(pairs)) < len(pairs):
@@ -86,23 +95,52 @@ class Confirm(Section):
         return self
 
 
+# Configs and runs of each, as many as the search has trials for: at least three runs as long as possible.
+_CONFIRM = ((3, 5), (3, 4), (3, 3), (2, 3), (1, 3), (1, 2), (1, 1))
+
+
+def confirm_at_most(trials: int, given: Mapping[str, Any]) -> dict[str, Any]:
+    """A confirmation of not more runs than the search has trials, as far as the user leaves that open.
+
+    >>> confirm_at_most(12, {}), confirm_at_most(12, {"runs": 5})
+    ({'configs': 2, 'runs': 3}, {'runs': 5, 'configs': 1})
+    >>> confirm_at_most(12, {"seeds": None})
+    {'seeds': None, 'configs': 2, 'runs': 3}
+    """
+    listed = {key for key in ("runs", "seeds", "label_splits") if given.get(key) is not None}
+    wanted = [(given.get("configs", configs), given.get("runs", runs)) for configs, runs in _CONFIRM]
+    if listed and "configs" in given:
+        return dict(given)
+    if not all(isinstance(number, int) for pair in wanted for number in pair):
+        return dict(given)
+    if listed and "runs" not in given:
+        lists = [value for key in listed if isinstance(value := given[key], (list, tuple))]
+        count = max(map(len, lists), default=0)
+        wanted = [(configs, count) for configs, _ in wanted]
+    fits = (pair for pair in wanted if (pair[0] + PRESETS) * pair[1] <= trials)
+    configs, runs = next(fits, wanted[-1])
+    return {**given, "configs": configs} | ({} if listed else {"runs": runs})
+
+
 class Budget(Section):
     """Where a study halts, whichever comes first; more trials, hours or money let `cbe resume` go on."""
 
-    trials: Annotated[int, Field(ge=1, le=MOST_TRIALS)] | None = None  # null: all points of a grid, else 30
-    wall_hours: Positive | None = None  # of one start; the others are of all starts together
-    gpu_hours: Positive | None = None
-    usd: Positive | None = None
+    # of the search; null: all points of a grid, else 30
+    trials: Annotated[int, Field(ge=1, le=MOST_TRIALS)] | None = None
+    wall_hours: Positive | None = None  # that the study runs by the clock, all its starts together
+    gpu_hours: Positive | None = None  # hours of trials times the GPUs that each has
+    usd: Positive | None = None  # needs resources.usd_per_hour, or a cluster with prices
 
 
 class Resources(Section):
     """What one trial occupies."""
 
-    workers: Count = 1
-    gpus: NotNegative | None = None  # a worker's; null: 1 where there are any
-    cpus: Positive = 1  # a worker's
-    concurrent: Count | None = None  # null: as many trials as fit
-    usd_per_hour: NotNegative = 0  # the price of all this
+    workers: Count = 1  # processes of one trial
+    # of each worker; below 1, trials share a card; null: 1 where there are any
+    gpus: NotNegative | None = None
+    cpus: Positive = 1  # cores of each worker
+    concurrent: Count | None = None  # trials at once; null: as many as fit
+    usd_per_hour: NotNegative = 0  # price of all that one trial occupies
 
     @field_validator("gpus")
     @classmethod
@@ -113,6 +151,8 @@ class Resources(Section):
 
 
 class Storage(Section):
+    """Where results go."""
+
     store: Annotated[str, Field(min_length=1)] = "results"  # a local path, s3://…, gs://… or abfs://…
     shared: bool = False  # the store is a local path that all machines of the cluster see, as on NFS
     optuna: str | None = None  # an Optuna storage URL; null: a journal file in the study's folder

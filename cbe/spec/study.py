@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from itertools import product
@@ -11,9 +12,20 @@ from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, fi
 
 from cbe.errors import ConfigError
 from cbe.spec.files import Faults, faults_of
-from cbe.spec.rules import study_faults, typed
+from cbe.spec.rules import MOST_POINTS, study_faults, typed
 from cbe.spec.search import Parameter, default_search, grid, values_of
-from cbe.spec.settings import MOST, Budget, Confirm, Objective, Resources, Sampler, Scheduler, Storage
+from cbe.spec.settings import (
+    MOST,
+    PRESETS,
+    Budget,
+    Confirm,
+    Objective,
+    Resources,
+    Sampler,
+    Scheduler,
+    Storage,
+    confirm_at_most,
+)
 from cbe.spec.train import (
     WITH_HEADS,
     Data,
@@ -41,8 +53,10 @@ def _listed(value: Any) -> Any:
 
 
 class StudyConfig(Section):
-    name: str
-    question: str = ""
+    """A study: a training file, what to search in it, how, and at what cost."""
+
+    name: str  # names the study's folder in the store
+    question: str = ""  # shown above the answer
 
     data: Annotated[Data, _named("source")] = Data()
     model: Annotated[Network, _named("name")] = Network()
@@ -51,17 +65,19 @@ class StudyConfig(Section):
     loss: Loss = Loss()
     training: Training = Training()
 
-    search: dict[str, Parameter] = DEFAULT
-    allow_test_selection: bool = False
+    search: dict[str, Parameter] = DEFAULT  # a parameter for each dotted key; default: all that CBE has
+    allow_test_selection: bool = False  # permits test_error as an objective
     objective: Annotated[
         tuple[Annotated[Objective, _named("metric")], ...], BeforeValidator(_listed), Field(min_length=1)
     ] = (Objective(metric="validation_error"),)
     sampler: Annotated[Sampler, _named("name")] = Sampler()
     scheduler: Annotated[Scheduler, _named("name")] = Scheduler()
+    # training seeds that every config runs on
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=MOST)] = (0,)
+    # label splits that every config runs on
     label_splits: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=MOST)] = (0,)
-    confirm: Confirm = Confirm()
     budget: Budget = Budget()
+    confirm: Confirm = Confirm()  # by default not more runs than the search has trials
     resources: Resources = Resources()
     storage: Annotated[Storage, _named("store")] = Storage()
 
@@ -108,6 +124,25 @@ class StudyConfig(Section):
             raise ValueError("one is given twice; the runs would be the same")
         return seeds
 
+    @field_validator("confirm", mode="before")
+    @classmethod
+    def _not_larger_than_the_search(cls, given: Any, info: ValidationInfo) -> Any:
+        if isinstance(given, Confirm):
+            given = given.model_dump(include=given.model_fields_set)
+        before = [name for name in cls.model_fields if name not in ("confirm", "resources", "storage")]
+        if not isinstance(given, dict) or not info.data.keys() >= set(before):
+            return given  # what is faulty is told anyway
+        draft = cls.model_construct(**info.data)
+        try:
+            if (
+                draft.sampler.name == "grid"
+                and math.prod(p.count for p in draft.search.values()) > MOST_POINTS
+            ):
+                return given
+            return confirm_at_most(draft.search_trials, given)
+        except ValueError:  # a grid without end, or a base that cannot be built
+            return given
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         found = list(study_faults(self))
@@ -143,6 +178,23 @@ class StudyConfig(Section):
         if self.budget.trials is not None:
             return self.budget.trials
         return (2 + sum(1 for _ in grid(self))) * len(self.pairs) if self.sampler.name == "grid" else 30
+
+    @property
+    def search_trials(self) -> int:
+        """Trials that the search can have: those of its budget, where it has so many points."""
+        fixed = PRESETS * len(self.pairs)
+        if not self.search:
+            return min(self.trials, fixed)
+        if self.sampler.name == "grid":
+            return min(self.trials, fixed + sum(1 for _ in grid(self)) * len(self.pairs))
+        return self.trials
+
+    @property
+    def confirm_runs(self) -> int:
+        """Runs of the confirmation: of the two presets and of as many others as are asked for and tried."""
+        trials, pairs = self.search_trials, len(self.pairs)
+        sampled = math.ceil(max(0, trials - PRESETS * pairs) / pairs)
+        return (min(PRESETS, trials) + min(self.confirm.configs, sampled)) * len(self.confirm_pairs)
 
     def values(self, point: Mapping[str, Any]) -> dict[str, Any]:
         """The value of every dotted key at a point of the search."""

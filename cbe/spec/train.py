@@ -40,17 +40,20 @@ def _one_of(registry: dict[str, str], what: str, name: str) -> str:
 class Data(Section):
     """Images and which of their labels may be seen."""
 
-    source: str = "digits"
-    path: str | None = None  # parquet: a file or folder, local or in a bucket; folder: the folder
-    root: str = "data"  # downloads and caches
-    labels: Count | Literal["all"] = 40
-    label_indices: tuple[Annotated[int, Field(ge=0)], ...] | None = None  # explicit instead of drawn
-    validation: Annotated[float, Field(gt=0, lt=1)] | Count = 0.1  # share or number of training images
-    split_seed: Seed = 0
+    source: str = "digits"  # where images come from
+    # where parquet or folder reads: a file or folder; for parquet also in a bucket
+    path: str | None = None
+    root: str = "data"  # folder of downloads and caches
+    labels: Count | Literal["all"] = 40  # labeled images that training may see, the same number a class
+    # the labeled images, listed instead of drawn
+    label_indices: tuple[Annotated[int, Field(ge=0)], ...] | None = None
+    # share or number of training images held out
+    validation: Annotated[float, Field(gt=0, lt=1)] | Count = 0.1
+    split_seed: Seed = 0  # draws the labeled and the validation images
     size: Annotated[int, Field(ge=8, le=128)] | None = None  # resize to size × size
-    channels: Literal[1, 3] | None = None
+    channels: Literal[1, 3] | None = None  # 1: grey, 3: RGB; null: as the images are
     flip: bool | None = None  # horizontal flip in the weak view; null: as the source says (not for digits)
-    labeled_in_unlabeled: bool = True
+    labeled_in_unlabeled: bool = True  # use the labeled images as unlabeled ones, too
 
     @field_validator("source")
     @classmethod
@@ -62,14 +65,23 @@ class Data(Section):
         if (self.source in ("parquet", "folder")) != (self.path is not None):
             wants = "needs" if self.path is None else "takes no"
             raise ValueError(f"source {self.source} {wants} path")
+        if self.source == "folder" and "://" in (self.path or ""):
+            raise ValueError(
+                "source folder reads a folder on this machine; for a bucket, write the images to Parquet and "
+                "give source parquet"
+            )
         return self
 
 
 class Network(Section):
-    name: str = "wrn-28-2"
+    """The network: a Wide ResNet."""
+
+    name: str = "wrn-28-2"  # wrn-DEPTH-WIDTH
+    # weight of the newest batch in BatchNorm's statistics; short runs need more
     bn_momentum: Annotated[float, Field(gt=0, le=1)] = 0.001
-    bn_epsilon: Annotated[float, Field(gt=0, le=1)] = 1e-5  # USB and the first FixMatch have 1e-3
-    leak: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    # of BatchNorm; USB and the first FixMatch have 1e-3
+    bn_epsilon: Annotated[float, Field(gt=0, le=1)] = 1e-5
+    leak: Annotated[float, Field(ge=0, lt=1)] = 0.1  # slope of LeakyReLU below 0
 
     @field_validator("name")
     @classmethod
@@ -97,10 +109,13 @@ class Network(Section):
 
 
 class Ensemble(Section):
-    kind: str = "channel"
-    heads: Annotated[int, Field(ge=1, le=64)] | None = None  # M; 5 where the ensemble has heads
-    private_channels: Count | None = None  # C_G; channel only; round(0.1·C_F)
-    momentum: Annotated[float, Field(ge=0, le=0.9999)] = 0.6  # temporal only: of the mean of past predictions
+    """What makes several predictions of one image."""
+
+    kind: str = "channel"  # which ensemble; channel is CBE, single is none
+    # M: number of heads; null: 5 where the ensemble has heads
+    heads: Annotated[int, Field(ge=1, le=64)] | None = None
+    private_channels: Count | None = None  # C_G: of each head, for channel only; null: round(0.1·C_F)
+    momentum: Annotated[float, Field(ge=0, le=0.9999)] = 0.6  # for temporal only: of the mean prediction
 
     @field_validator("kind")
     @classmethod
@@ -119,12 +134,13 @@ class Ensemble(Section):
 class Method(Section):
     """The SSL method; null means the method's own default."""
 
-    name: str = "fixmatch"
-    threshold: Share | None = None  # τ
-    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None  # sharpening of the target
+    name: str = "fixmatch"  # which method
+    threshold: Share | None = None  # τ: confidence from which a prediction is a pseudo-label
+    # sharpens the target; 1: not at all
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     ramp: Share | None = None  # share of the steps over which the unsupervised weight grows
-    fairness: Weight | None = None  # FreeMatch's SAF term
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.999  # of the running means behind adaptive thresholds
+    fairness: Weight | None = None  # weight of FreeMatch's fairness term
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.999  # of the means behind adaptive thresholds
 
     @field_validator("name")
     @classmethod
@@ -135,38 +151,45 @@ class Method(Section):
 class Weights(Section):
     """λ of the total loss; null means as the method or the ensemble says."""
 
-    labeled: Weight = 1.0  # λ_l
+    labeled: Weight = 1.0  # λ_l, of the labeled loss
     unlabeled: Weight | None = None  # λ_e with several heads, the method's own weight with one
     lb: Weight | None = None  # λ_fu, low bias: 1 with private channels, else 0
     lv: Weight | None = None  # λ_lv, low variance: 1 with private channels, else 0
 
 
 class Loss(Section):
-    labeled_views: Literal[1, 2] = 2
-    target: Literal["soft", "hard"] = "soft"  # of several heads (eq. 2); one head follows its method
-    agreement: Share = 0.8  # γ: share of confident heads a hard target needs, and of η_CBE
+    """The losses, where the paper leaves a choice."""
+
+    labeled_views: Literal[1, 2] = 2  # weak views of each labeled image
+    target: Literal["soft", "hard"] = "soft"  # pseudo-label of several heads; one head follows its method
+    agreement: Share = 0.8  # γ: share of heads that must be confident for a hard target
+    # which form of the correlation low bias makes small
     lb_correlation: Literal["abs", "square", "signed"] = "abs"
-    lb_pairs: Literal["all", "ring"] = "all"
+    lb_pairs: Literal["all", "ring"] = "all"  # compare every two heads, or each with the next
     weights: Weights = Weights()
 
 
 class Training(Section):
-    steps: Count = 200 * 1024  # T
-    batch_size: Count = 32  # B
-    unlabeled_ratio: Count = 7  # μ
+    """The schedule, the optimizer and the device."""
+
+    steps: Count = 200 * 1024  # T: steps of the optimizer
+    batch_size: Count = 32  # B: labeled images a step
+    unlabeled_ratio: Count = 7  # μ: unlabeled images for each labeled one
+    # learning rate at the start; a cosine lowers it
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.03
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    weight_decay: Weight = 5e-4
-    ema: Annotated[float, Field(ge=0, lt=1)] = 0.999
-    forward: Literal["joint", "split"] = "split"
-    randaugment: Literal["fixmatch", "usb"] = "fixmatch"
-    seed: Seed = 1388
-    eval_every: Count | None = None  # steps; null: 1/50 of all, at least 10
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9  # Nesterov momentum of SGD
+    weight_decay: Weight = 5e-4  # on weights, not on biases and norms
+    ema: Annotated[float, Field(ge=0, lt=1)] = 0.999  # decay of the mean of the weights, which is evaluated
+    forward: Literal["joint", "split"] = "split"  # all views in one pass, or the weak ones without gradient
+    randaugment: Literal["fixmatch", "usb"] = "fixmatch"  # recipe of the strong views
+    seed: Seed = 1388  # draws the weights, the batches and the augmentation
+    eval_every: Count | None = None  # steps between evaluations; null: 1/50 of all, at least 10
     log_every: Count = 10  # steps between reads of the metrics that accumulate on the device
-    eval_batch: Count = 512
-    device: str | None = None  # null: a GPU when there is one
-    precision: Literal["float32", "bfloat16"] | None = None  # null: what is fastest on the device
-    compile: bool | None = None
+    eval_batch: Count = 512  # images evaluated at once
+    device: str | None = None  # cpu, cuda or cuda:N; null: a GPU when there is one
+    # of the network; null: what is fastest on the device
+    precision: Literal["float32", "bfloat16"] | None = None
+    compile: bool | None = None  # use torch.compile; null: on a GPU
 
     @property
     def evaluation_interval(self) -> int:

@@ -1,6 +1,6 @@
 """A store of studies, and the folder of one of them.
 
-    STORE/<study>/study.yaml  status.json  optuna.journal  checkpoints/…  logs/…
+    STORE/<study>/study.yaml  data.json  status.json  optuna.journal  checkpoints/…  logs/…
                   trials/*.parquet  metrics/*.parquet  confusions/*.parquet  events/*.parquet
 
 STORE is a local path or an address in a bucket, as s3://bucket/prefix. A reader sees whole files only.
@@ -30,6 +30,7 @@ from cbe.store.location import Location
 from cbe.store.schema import TABLES, build
 
 STUDY_FILE = "study.yaml"
+DATA_FILE = "data.json"  # what the driver found in the data, as `cbe.data.Facts` tells it
 
 _WATCHED = (STUDY_FILE, "status.json", "submission.json", "stop")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")

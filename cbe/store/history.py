@@ -24,7 +24,7 @@ Point = Mapping[str, Any]
 # What the store calls a trial's end, and what the sampler is told.
 TOLD = {
     "completed": TrialState.COMPLETE,
-    "stopped": TrialState.PRUNED,
+    "pruned": TrialState.PRUNED,
     "infeasible": TrialState.PRUNED,  # without a value: the sampler takes it for the worst
     "failed": TrialState.FAIL,
 }

@@ -1,8 +1,8 @@
 """SQL over the tables of a store: one SELECT, answered by DuckDB, which can reach nothing else.
 
-DuckDB is first asked, over empty tables, which columns its plan reads; only those are fetched. Files,
-extensions and Python's variables are closed to it, and settings are locked: the worst a query can do is to
-take long and to give much.
+DuckDB is first asked, over empty tables, which columns its plan reads; only those are fetched. Columns may
+have short names where these are unambiguous. Files, extensions and Python's variables are closed to it, and
+settings are locked: the worst a query can do is to take long and to give much.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pyarrow as pa
 from cbe.errors import InputError
 from cbe.store.folder import Store
 from cbe.store.schema import TABLES, Table
+from cbe.store.short_names import details, expand
 
 MEMORY = "4GB"
 _CLOSED: dict[str, str | bool | int | float | list[str]] = {
@@ -34,7 +35,8 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "temp_directory": "",
     "memory_limit": MEMORY,
 }
-_HINT = f"the tables are {', '.join(TABLES)}; `describe trials` tells columns"
+_MOST_SHORT_NAMES = 50  # each costs a plan of the query
+_HINT = f"the tables are {', '.join(TABLES)}; `describe trials` lists columns"
 
 Fetch = Callable[[str, Sequence[str]], pa.Table]
 
@@ -52,7 +54,8 @@ def answer(query: str, fetch: Fetch, timeout_s: float | None = None) -> pa.Table
     After `timeout_s` it is interrupted, which DuckDB heeds between two batches of rows.
     """
     with _database() as database, _limited(database, timeout_s):
-        for name, columns in _needed(database, query).items():
+        query, needed = _planned(database, query)
+        for name, columns in needed.items():
             database.unregister(name)
             database.register(name, _whole(TABLES[name], fetch(name, columns or TABLES[name].key)))
         return _plain(database.sql(query).to_arrow_table())
@@ -61,7 +64,7 @@ def answer(query: str, fetch: Fetch, timeout_s: float | None = None) -> pa.Table
 def columns_read(query: str) -> set[str]:
     """The columns, of whatever table, that answering a query would read."""
     with _database() as database:
-        return {column for columns in _needed(database, query).values() for column in columns}
+        return {column for columns in _planned(database, query)[1].values() for column in columns}
 
 
 @contextmanager
@@ -69,29 +72,51 @@ def _database() -> Iterator[duckdb.DuckDBPyConnection]:
     """A database in memory with all tables, without their rows; its complaints are one line each."""
     with _told(), duckdb.connect(":memory:", config=_CLOSED) as database:
         database.execute("set timezone = 'UTC'")
-        database.execute("set enable_progress_bar = false")  # it would stand among the rows on stdout
+        # A progress bar would stand among the rows on stdout. Where it is off already, as in Jupyter without
+        # ipywidgets, DuckDB refuses to turn it off.
+        if database.execute("select current_setting('enable_progress_bar')").fetchone() == (True,):
+            database.execute("set enable_progress_bar = false")
+        database.execute("set errors_as_json = true")  # they say where in the query they are
         database.execute("set lock_configuration = true")
         for name, table in TABLES.items():
             database.register(name, table.schema.empty_table())
         yield database
 
 
-def _needed(database: duckdb.DuckDBPyConnection, query: str) -> dict[str, list[str]]:
-    """By table the columns that a query reads; refuses all but one SELECT."""
+def _planned(database: duckdb.DuckDBPyConnection, query: str) -> tuple[str, dict[str, list[str]]]:
+    """The query with full names of columns, and by table the columns it reads; refuses all but one SELECT."""
     kinds = [statement.type.name for statement in database.extract_statements(query)]
     if kinds != ["SELECT"]:
         got = " and ".join(kinds) or "nothing"
         raise InputError(f"SQL: got {got}; wanted one SELECT, which reads and changes nothing; {_HINT}")
     mentioned = [name for name in TABLES if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
     if not mentioned:
-        return {}
-    _, plan = database.execute(f"explain (format json) {query}").fetchall()[0]
+        return query, {}
+    query, plan = _explained(database, query, mentioned)
     read: set[str] = set()
-    for node in _nodes(json.loads(plan)):
+    for node in _nodes(plan):
         if node["name"].strip().endswith("ARROW_SCAN"):
             listed = node["extra_info"]["Projections"]
             read.update([listed] if isinstance(listed, str) else listed)
-    return {name: [column for column in TABLES[name].schema.names if column in read] for name in mentioned}
+    needed = {name: [column for column in TABLES[name].schema.names if column in read] for name in mentioned}
+    return query, needed
+
+
+def _explained(
+    database: duckdb.DuckDBPyConnection, query: str, tables: Sequence[str]
+) -> tuple[str, list[dict[str, Any]]]:
+    """DuckDB's plan of a query, in which short names of columns are replaced one by one."""
+    explain = "explain (format json) "
+    for _ in range(_MOST_SHORT_NAMES):
+        try:
+            _, plan = database.execute(explain + query).fetchall()[0]
+            return query, json.loads(plan)
+        except duckdb.Error as error:
+            expanded = expand(explain + query, error, tables)
+            if expanded is None:
+                raise
+            query = expanded.removeprefix(explain)
+    raise InputError(f"SQL: more than {_MOST_SHORT_NAMES} short names of columns; write them in full")
 
 
 def _nodes(plan: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -190,11 +215,12 @@ def _told() -> Iterator[None]:
             f"SQL: needs more than {MEMORY} of memory; narrow it with `where` or fewer columns"
         ) from None
     except duckdb.Error as error:
-        raise InputError(f"SQL: {_one_line(str(error))}; {_HINT}") from None
+        told = details(error).get("exception_message")
+        raise InputError(f"SQL: {_one_line(str(error) if told is None else told)}; {_HINT}") from None
 
 
 def _one_line(text: str) -> str:
     """What is wrong and, where DuckDB has an idea, what was meant; without its drawing of the place."""
-    told = text.partition("\n\nLINE ")[0].split("\n")
+    told = text.partition("\n\nLINE ")[0].replace("Values list", "Table").split("\n")
     kept = [line.strip() for line in told if line.strip() and "pg_" not in line]
     return " ".join(kept).rstrip(" .!")

@@ -57,7 +57,7 @@ class Agenda:
 
     def following(self) -> Next:
         """The next assignment that can be built, or to wait for those that run."""
-        while not self._ledger.halted:
+        while not self._ledger.stop_reason:
             if refused := self.purse.refuses(self._again[0] if self._again else None):
                 if self._ledger.busy or self._ledger.waiting:  # which may be stopped early, and leave room
                     return "wait"

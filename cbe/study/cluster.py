@@ -103,6 +103,9 @@ def connected(study: StudyConfig, address: str | None) -> Iterator[bool]:
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, RuntimeError, ValueError) as error:
         raise _nobody(address, error) from None
+    except KeyboardInterrupt:  # ends what has started of it
+        ray.shutdown()
+        raise
     try:
         yield address == "local"
     finally:

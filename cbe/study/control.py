@@ -36,7 +36,7 @@ class Status:
 
     @property
     def state(self) -> str:
-        """running, finished, halted, or interrupted where a driver is gone without a word."""
+        """running, finished, stopped, or interrupted where a driver is gone without a word."""
         said = str(self.plain.get("state", "new"))
         return "interrupted" if said == "running" and not self.alive else said
 
@@ -47,6 +47,12 @@ class Status:
         if self.plain.get("host") == socket.gethostname():
             return _runs(int(self.plain.get("pid") or 0), self.plain.get("born"))
         return time.time() - float(self.plain.get("beat", 0)) < SILENT_S
+
+    @property
+    def elapsed_s(self) -> float:
+        """How long drivers have run, all starts of the study together."""
+        said = self.plain.get("elapsed_s")
+        return float(said) if isinstance(said, int | float) and said > 0 else 0.0
 
 
 def status(folder: StudyFolder) -> Status:
@@ -74,6 +80,7 @@ class Claim:
 
     def __init__(self, folder: StudyFolder) -> None:
         self._folder = folder
+        self.elapsed_s = 0.0  # of all drivers so far
         self._who = {"pid": os.getpid(), "born": born(os.getpid()), "host": socket.gethostname()}
 
     def __enter__(self) -> Self:
@@ -84,6 +91,7 @@ class Claim:
                 f"{last.plain['host']}); watch it with `cbe show {self._folder.name}`, or stop it with "
                 f"`cbe stop {self._folder.name}`"
             )
+        self.elapsed_s = last.elapsed_s
         self._folder.delete(STOP)
         self._say(state="running")
         return self
@@ -111,7 +119,10 @@ class Claim:
         self._folder.delete(STOP)
 
     def _say(self, **known: Any) -> None:
-        content = json.dumps({**self._who, "beat": time.time(), **known}, indent=1, default=str)
+        self.elapsed_s = known.get("elapsed_s", self.elapsed_s)
+        so_far = {"elapsed_s": self.elapsed_s} if self.elapsed_s else {}
+        plain = {**self._who, "beat": time.time(), **so_far, **known}
+        content = json.dumps(plain, indent=1, default=str)
         self._folder.write(STATUS, content.encode())
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
@@ -18,11 +19,11 @@ import cbe.environment  # noqa: F401  before Ray
 import ray
 from ray import tune
 
-from cbe.data import open_pool
-from cbe.errors import Paused, RunError
+from cbe.data import Pool, Stats, facts_of, open_dataset, open_pool
+from cbe.errors import DataError, Paused, RunError
 from cbe.spec import StudyConfig
 from cbe.ssl.world import World
-from cbe.store.folder import Store, StudyFolder
+from cbe.store.folder import DATA_FILE, Store, StudyFolder
 from cbe.store.recorder import Recorder
 from cbe.study import cluster
 from cbe.study.agenda import Agenda
@@ -69,9 +70,11 @@ def run(
             ledger = Ledger(study, recorder, sampling, room.gpus * study.resources.workers)
             scaling = None if room.alone else Scaling(ledger, room, bell)
             purse = Purse(ledger, scaling)
-            progress = Progress(ledger, Agenda(study, folder, ledger, purse), room.concurrent)
+            agenda = Agenda(study, folder, ledger, purse)
+            progress = Progress(ledger, agenda, room.concurrent, claim.elapsed_s)
             with claim.beating(progress), watch(progress) if watch else nullcontext(), _interruptible(ledger):
                 pool, stats = open_pool(study.data, progress.say)
+                _describe(study, folder, (pool, stats))
                 shared = Shared(study, store.uri, pool, stats)
                 limits = _Limits(folder, progress, purse, bell)
                 with scaling.watching() if scaling else nullcontext():
@@ -82,6 +85,14 @@ def run(
     if ledger.broken:
         raise RunError(f"{study.name}: {ledger.broken}; mend it and go on with `cbe resume {study.name}`")
     return progress
+
+
+def _describe(study: StudyConfig, folder: StudyFolder, pool: tuple[Pool, Stats]) -> None:
+    """Stores what the data hold, for reports; where no split can be drawn, the trials tell why."""
+    config = study.train_config({}, *study.pairs[0])
+    with suppress(DataError):
+        facts = facts_of(open_dataset(config.data, pool=pool), config)
+        folder.write(DATA_FILE, json.dumps(facts.to_plain(), indent=1).encode())
 
 
 def _tune(
@@ -191,9 +202,9 @@ class _Limits:
 
     def __call__(self) -> bool:
         ledger, now = self._progress.ledger, time.monotonic()
-        if ledger.halted is None:
+        if ledger.stop_reason is None:
             self._look(ledger, now)
-        if ledger.halted is None:
+        if ledger.stop_reason is None:
             return False
         if not self._told:
             self._told = now
@@ -222,9 +233,9 @@ def _interruptible(ledger: Ledger) -> Iterator[None]:
         return
 
     def stop(number: int, frame: Any) -> None:
-        if ledger.halted is not None:
+        if ledger.stop_reason is not None:
             raise KeyboardInterrupt
-        ledger.halted = "interrupted"  # and no more: a handler may not wait for a lock
+        ledger.stop_reason = "interrupted"  # and no more: a handler may not wait for a lock
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

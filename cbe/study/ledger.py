@@ -23,7 +23,7 @@ from cbe.study.provenance import provenance
 from cbe.study.sampling import Sampling
 from cbe.training.summary import Summary
 
-FINAL = ("completed", "stopped", "failed", "infeasible")
+FINAL = ("completed", "pruned", "failed", "infeasible")
 SAME_ERROR_LIMIT = 3
 # What a report says of the trial rather than of the step.
 _OF_THE_TRIAL = ("parameters", "macs", "device", "node", "split")
@@ -35,7 +35,7 @@ class Ledger:
     def __init__(self, study: StudyConfig, recorder: Recorder, sampling: Sampling, gpus: float) -> None:
         self.study, self.sampling = study, sampling
         self.recorder = recorder
-        self.halted: str | None = None  # why nothing new may start and what runs must stop
+        self.stop_reason: str | None = None  # why nothing new may start and what runs must stop
         self.broken: str | None = None  # the error that came again and again
         self._gpus = gpus
         self._started: dict[str, float] = {}
@@ -120,7 +120,7 @@ class Ledger:
         self.recorder.event("exploited", name, point=point)
         self._put(name, params=json.dumps(point), **self._configured(config))
         if assignment.number is not None:
-            self.sampling.tell(assignment.number, "stopped", None)
+            self.sampling.tell(assignment.number, "pruned", None)
 
     def reported(self, assignment: Assignment, result: Mapping[str, Any]) -> None:
         """One report of a trial, or the last words of one that failed."""
@@ -146,16 +146,16 @@ class Ledger:
             self.sampling.report(assignment.number, result["step"], self._values(name, result)[0])
 
     def ended(self, assignment: Assignment, result: Mapping[str, Any]) -> None:
-        """A trial has stopped for good, or, where the study is halted, until it is resumed."""
+        """A trial has stopped for good, or, where the study is stopping, until it is resumed."""
         name = assignment.trial
         row = self.rows[name]
         if "error_class" in result:
             self.failed(assignment, str(result["error_class"]), str(result["error_text"]))
             return
         done = (row["step"] or 0) >= row["steps"]
-        if self.halted and not done:
+        if self.stop_reason and not done:
             return  # `settle` says what becomes of those
-        state = "completed" if done else "stopped"
+        state = "completed" if done else "pruned"
         self._put(name, state=state, **self._spent(name))
         self.recorder.event(state, name, step=row["step"])
         self._started.pop(name, None)
@@ -165,8 +165,8 @@ class Ledger:
 
     def settle(self) -> None:
         """Nothing runs any more: what has not ended can be resumed."""
-        if self.halted:
-            self.recorder.event("halted", why=self.halted)
+        if self.stop_reason:
+            self.recorder.event("stopped", why=self.stop_reason)
         for name, row in self.rows.copy().items():
             if row["state"] == "running":
                 self._put(name, state="interrupted", **self._spent(name))
@@ -213,7 +213,7 @@ class Ledger:
 
     def halt(self, why: str) -> None:
         """Lets nothing new start and everything that runs stop, to be resumed some day."""
-        self.halted = self.halted or why
+        self.stop_reason = self.stop_reason or why
 
     def in_role(self, role: str) -> Iterator[Mapping[str, Any]]:
         return (row for row in self.rows.values() if row["role"] == role)

@@ -21,8 +21,7 @@ from cbe.study.start import journal, load
 
 Row = Mapping[str, Any]
 
-PRESETS = 2  # the paper's config and the base are confirmed too
-ENDED = ("completed", "stopped", "failed")
+ENDED = ("completed", "pruned", "failed")
 UNDER_WAY = ("queued", "starting", "running", "stopping")  # the first two and the last as a service says
 _COLUMNS = (
     *("trial", "role", "preset", "state", "config_id", "params", "seed", "split_seed", "step", "steps"),
@@ -56,8 +55,8 @@ class Overview:
 
     study: str
     question: str
-    state: str  # new, running, finished, halted, interrupted; unreadable where its file is no study
-    why: str | None  # it halted, was interrupted or cannot be read
+    state: str  # new, running, finished, stopped, interrupted; unreadable where its file is no study
+    why: str | None  # it stopped, was interrupted or cannot be read
     stage: str | None  # search or confirm
     search: Part | None
     confirm: Part | None
@@ -66,7 +65,7 @@ class Overview:
     best: float | None  # of the search's trials that were trained to the end
     best_trial: str | None
     updated: datetime | None
-    elapsed_s: float | None  # since its driver started, as that said last
+    elapsed_s: float | None  # that its drivers have run, all starts together, as the last one said
     eta_s: tuple[float, float] | None  # seconds left at least and at most, while it runs
     steps_per_s: float | None
     problem: str | None  # why results could not be written
@@ -186,7 +185,7 @@ def _rows(folder: StudyFolder, last: Status) -> list[Row]:
 def _overview(study: StudyConfig, last: Status, rows: Sequence[Row]) -> Overview:
     searched = [row for row in rows if row["role"] == "search"]
     search = Part(_ended(searched), study.trials)
-    most = (study.confirm.configs + PRESETS) * len(study.confirm_pairs)
+    most = study.confirm_runs
     confirmed = [row for row in rows if row["role"] == "confirm"]
     found, said = best_of(searched, study.objectives[0].direction), last.plain
     eta_s = said.get("eta_s") if last.alive else None
@@ -194,7 +193,7 @@ def _overview(study: StudyConfig, last: Status, rows: Sequence[Row]) -> Overview
         study=study.name,
         question=study.question,
         state=last.state,
-        why=said.get("halted") or said.get("why"),
+        why=said.get("stop_reason") or said.get("why"),
         stage=_stage(last) or ("search" if search.done < search.total else "confirm" if most else None),
         search=search,
         confirm=Part(_ended(confirmed), said.get("confirmations", most)),

@@ -17,12 +17,12 @@ from cbe.spec.search import values_of
 from cbe.store.folder import StudyFolder
 from cbe.store.schema import METRICS
 from cbe.study.assignment import Preset
-from cbe.study.plan import COSTLY, TRIAL_S, Probe, rungs, search_trials, step_seconds
+from cbe.study.plan import COSTLY, TRIAL_S, Probe, rungs, step_seconds
 
 GUESSES = 200  # trials made up of a probe
 RECORDED = 500  # trials of a record that are looked at, from its beginning to its end
 JUDGED = 20  # evaluations of a trial that a rule which looks at all of them is shown
-_TRAINED = ("completed", "stopped", "running", "interrupted")  # what failed says little of what will not
+_TRAINED = ("completed", "pruned", "running", "interrupted")  # what failed says little of what will not
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def judged(study: StudyConfig) -> tuple[int, ...]:
     if study.scheduler.name == "median":  # its means are over all of them
         steps = [*range(every, end, every), end]
         return tuple(reversed(steps[:: -math.ceil(len(steps) / JUDGED)]))
-    at = (math.ceil(rung.step / every) * every for rung in rungs(study, search_trials(study)))
+    at = (math.ceil(rung.step / every) * every for rung in rungs(study, study.search_trials))
     return tuple(sorted({min(end, step) for step in at}))
 
 

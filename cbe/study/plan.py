@@ -17,7 +17,6 @@ from cbe.data import Dataset, open_dataset, open_pool
 from cbe.errors import InputError
 from cbe.spec import StudyConfig, TrainConfig
 from cbe.spec.identity import config_id
-from cbe.spec.search import grid
 from cbe.ssl import resolve
 from cbe.study.trial import use_resources
 from cbe.training.evaluate import Evaluator
@@ -29,6 +28,7 @@ START_S = 15.0  # Ray and the first trial's process
 TRIAL_S = 1.0  # what a trial takes beside its steps: images, network, its place in the queue
 REPEATS = 3  # of the measured steps, for their spread
 WARM_UP = 2  # steps that allocate and compile
+ENOUGH_S = 1.0  # of steps in one repeat
 
 # Searched keys that make a step, or the number of steps, another than that of the configs measured.
 COSTLY = (
@@ -97,8 +97,8 @@ class Plan:
 
 def plan(study: StudyConfig, *, concurrent: int, probe: Probe | None = None) -> Plan:
     """What a study takes with `concurrent` trials at once; without a probe, in steps only."""
-    trials = search_trials(study)
-    ladder, confirm = rungs(study, trials), confirm_runs(study, trials)
+    trials, confirm = study.search_trials, study.confirm_runs
+    ladder = rungs(study, trials)
     searched = _search_steps(ladder)
     bare = Plan(
         study=study.name,
@@ -177,23 +177,6 @@ def _varies(study: StudyConfig) -> tuple[str, ...]:
     return tuple(key for key in study.search if key in (*COSTLY, *heads))
 
 
-def search_trials(study: StudyConfig) -> int:
-    """Trials the search can have: its budget, where there are so many points."""
-    fixed = 2 * len(study.pairs)
-    if not study.search:
-        return min(study.trials, fixed)
-    if study.sampler.name == "grid":
-        return min(study.trials, fixed + sum(1 for _ in grid(study)) * len(study.pairs))
-    return study.trials
-
-
-def confirm_runs(study: StudyConfig, trials: int) -> int:
-    """Runs of the fixed configs and of as many others as are asked for and were tried."""
-    pairs = len(study.pairs)
-    sampled = math.ceil(max(0, trials - 2 * pairs) / pairs)
-    return (min(2, trials) + min(study.confirm.configs, sampled)) * len(study.confirm_pairs)
-
-
 def _search_steps(ladder: tuple[Rung, ...]) -> Range:
     before = [0, *(rung.step for rung in ladder)]
     stretches = [(rung, rung.step - last) for rung, last in zip(ladder, before, strict=False)]
@@ -255,13 +238,21 @@ def local_concurrency(study: StudyConfig) -> int:
 
 def measure(study: StudyConfig, steps: int = 5, say: Callable[[str], None] | None = None) -> Probe:
     """Trains the paper's config, the base and the file's own for a few steps on this machine."""
-    pair, threads = study.pairs[0], torch.get_num_threads()
-    fixed = (study.paper_config(*pair), study.base_config(*pair), study.train_config({}, *pair))
-    configs = {config_id(config): config for config in map(resolve, fixed)}.values()
+    say, pair, threads = say or (lambda line: None), study.pairs[0], torch.get_num_threads()
+    fixed = {
+        "the paper's config": study.paper_config(*pair),
+        "the base": study.base_config(*pair),
+        "the file's own config": study.train_config({}, *pair),
+    }
+    named = {config_id(config): (name, config) for name, given in fixed.items() if (config := resolve(given))}
     pool = open_pool(study.data, say)
     use_resources(study)
+    timed = []
     try:
-        timed = [_measure(config, open_dataset(config.data, pool=pool), steps) for config in configs]
+        for number, (name, config) in enumerate(named.values(), start=1):
+            say(f"Measuring {name} ({number} of {len(named)}): some steps, an evaluation, a checkpoint …")
+            timed.append(_measure(config, open_dataset(config.data, pool=pool), steps))
+            say(f"{name}: {1000 * min(timed[-1][0]):,.0f} ms a step")
     finally:
         torch.set_num_threads(threads)
     step_s, evaluation_s, checkpoint_s = (Range.of([s for one in timed for s in one[i]]) for i in range(3))
@@ -269,7 +260,7 @@ def measure(study: StudyConfig, steps: int = 5, say: Callable[[str], None] | Non
     return Probe(step_s, evaluation_s, checkpoint_s, device)
 
 
-def _measure(config: TrainConfig, data: Dataset, steps: int) -> tuple[list[float], list[float], list[float]]:
+def _measure(config: TrainConfig, data: Dataset, most: int) -> tuple[list[float], list[float], list[float]]:
     """Seconds of a step, of an evaluation and of a checkpoint, each as often as it was tried."""
     run = Run(config, data)
 
@@ -278,8 +269,9 @@ def _measure(config: TrainConfig, data: Dataset, steps: int) -> tuple[list[float
             train_step(run)
         run.meter.read()  # waits for the device
 
-    some(WARM_UP)
-    step_s = [_seconds(lambda: some(steps)) / steps for _ in range(REPEATS)]
+    warm_s = [_seconds(lambda: some(1)) for _ in range(WARM_UP)]
+    count = max(1, min(most, int(ENOUGH_S / warm_s[-1])))  # slow steps need no mean of several
+    step_s = [_seconds(lambda: some(count)) / count for _ in range(REPEATS)]
     evaluation_s = [_seconds(Evaluator(run))]
     with tempfile.TemporaryDirectory() as folder:
         checkpoint_s = [_seconds(lambda: Snapshot(run, []).save(Path(folder) / "checkpoint.pt"))]

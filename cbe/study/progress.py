@@ -11,7 +11,7 @@ from typing import Any
 from cbe.spec import StudyConfig
 from cbe.study.agenda import Agenda
 from cbe.study.ledger import Ledger
-from cbe.study.overview import PRESETS, Row, best_of
+from cbe.study.overview import Row, best_of
 from cbe.study.shown import chosen, done
 
 Watch = Callable[["Progress"], AbstractContextManager[Any]]  # shows a study while it runs
@@ -20,11 +20,12 @@ Watch = Callable[["Progress"], AbstractContextManager[Any]]  # shows a study whi
 class Progress:
     """A view of the ledger; every property is computed when it is read."""
 
-    def __init__(self, ledger: Ledger, agenda: Agenda, concurrent: int) -> None:
+    def __init__(self, ledger: Ledger, agenda: Agenda, concurrent: int, before_s: float = 0.0) -> None:
         self.study: StudyConfig = ledger.study
         self.ledger, self.agenda = ledger, agenda
         self.concurrent = concurrent
         self.started = time.monotonic()
+        self._before_s = before_s  # that earlier starts of the study took
         self.said: list[str] = []
         self._steps_before = self._steps()
 
@@ -48,8 +49,8 @@ class Progress:
         return self.study.trials
 
     @property
-    def halted(self) -> str | None:
-        return self.ledger.halted
+    def stop_reason(self) -> str | None:
+        return self.ledger.stop_reason
 
     @property
     def problem(self) -> str | None:
@@ -61,9 +62,9 @@ class Progress:
 
     @property
     def stage(self) -> str:
-        """search, confirm, finished or halted."""
-        if self.halted:
-            return "halted"
+        """search, confirm, finished or stopped."""
+        if self.stop_reason:
+            return "stopped"
         over = self.agenda.over and not self.rows(state="running")
         return "finished" if over else self.agenda.stage
 
@@ -72,6 +73,11 @@ class Progress:
 
     @property
     def elapsed_s(self) -> float:
+        """Since the study began, without the times between its starts."""
+        return self._before_s + self._here_s
+
+    @property
+    def _here_s(self) -> float:
         return time.monotonic() - self.started
 
     @property
@@ -81,7 +87,8 @@ class Progress:
     @property
     def steps_per_s(self) -> float:
         """Of all trials together since this start."""
-        return (self._steps() - self._steps_before) / self.elapsed_s if self.elapsed_s > 0 else 0.0
+        here_s = self._here_s
+        return (self._steps() - self._steps_before) / here_s if here_s > 0 else 0.0
 
     def _steps(self) -> int:
         return sum(row["step"] or 0 for row in self.rows())
@@ -89,7 +96,7 @@ class Progress:
     @property
     def eta_s(self) -> tuple[float, float] | None:
         """Seconds left at least and at most: as trials were so far, and if none were stopped early."""
-        ended = [row for row in self.rows() if row["state"] in ("completed", "stopped")]
+        ended = [row for row in self.rows() if row["state"] in ("completed", "pruned")]
         rates = [row["wall_s"] / row["step"] for row in ended if row["step"] and row["wall_s"]]
         if not rates:
             return None
@@ -108,14 +115,14 @@ class Progress:
         """Runs of the confirmation; at most, while the search goes on."""
         if not self.searching:
             return len(self.rows("confirm")) + self.agenda.left
-        return (self.study.confirm.configs + PRESETS) * len(self.study.confirm_pairs)
+        return self.study.confirm_runs
 
     def to_plain(self) -> dict[str, Any]:
         rows, best = self.rows(), self.best
         return {
             "study": self.name,
             "stage": self.stage,
-            "halted": self.halted,
+            "stop_reason": self.stop_reason,
             "broken": self.ledger.broken,
             "elapsed_s": round(self.elapsed_s, 1),
             "counts": dict(Counter(row["state"] for row in rows)),

@@ -20,7 +20,7 @@ class Shown(Protocol):
     def metric(self) -> str: ...
     @property
     def stage(self) -> str:
-        """search, confirm, finished or halted; from afar also any state in which nothing runs."""
+        """search, confirm, finished or stopped; from afar also any state in which nothing runs."""
 
     @property
     def searching(self) -> bool:
@@ -46,7 +46,7 @@ class Shown(Protocol):
     @property
     def eta_s(self) -> tuple[float, float] | None: ...
     @property
-    def halted(self) -> str | None:
+    def stop_reason(self) -> str | None:
         """Why it stops."""
 
     @property
@@ -81,7 +81,7 @@ class Told:
         about = self.details.overview
         if about.state != "running":
             return about.state
-        return "halted" if self.halted else about.stage or about.state
+        return "stopped" if self.stop_reason else about.stage or about.state
 
     @property
     def searching(self) -> bool:
@@ -118,12 +118,12 @@ class Told:
         return self.details.overview.eta_s
 
     @property
-    def halted(self) -> str | None:
+    def stop_reason(self) -> str | None:
         """A driver that runs has nothing to explain but that it stops."""
         about = self.details.overview
         if about.state == "stopping":
             return about.why or "it was asked to stop"
-        return about.why if about.state in ("running", "halted") else None
+        return about.why if about.state in ("running", "stopped") else None
 
     @property
     def problem(self) -> str | None:
@@ -132,7 +132,7 @@ class Told:
     @property
     def said(self) -> list[str]:
         about = self.details.overview
-        if about.why and not self.halted:
+        if about.why and not self.stop_reason:
             return [f"{about.state}: {about.why}"]
         return [about.state] if about.state in ("queued", "starting") else []
 

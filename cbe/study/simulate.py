@@ -31,7 +31,7 @@ from cbe.study.assignment import Preset, Role
 from cbe.study.confirm import winners
 from cbe.study.machines import IDLE_S, NODE_START_S, Cluster, Machine, Machines, Place
 from cbe.study.past import Course, Past
-from cbe.study.plan import START_S, Range, Reached, confirm_runs, reached, search_trials
+from cbe.study.plan import START_S, Range, Reached, reached
 from cbe.study.scheduling import scheduler
 
 REPLAYS = 20
@@ -49,7 +49,7 @@ class Outcome:
     busy_gpu_s: float
     paid_gpu_s: float  # with the start of machines, and their last idle time
     completed: int  # trials of the search
-    stopped: int
+    pruned: int
     confirmed: int
 
 
@@ -98,7 +98,7 @@ def forecast(
     replays: int | None = None,
 ) -> Forecast:
     """What a study takes on each of these numbers of GPUs; a large one is replayed less often."""
-    faster, trials = past.faster(speed), search_trials(study)
+    faster, trials = past.faster(speed), study.search_trials
     if trials > MOST_TRIALS:
         raise InputError(
             f"budget.trials: {trials:,} are more than can be played through; wanted at most {MOST_TRIALS:,}; "
@@ -112,7 +112,7 @@ def forecast(
     return Forecast(
         study=study.name,
         trials=trials,
-        confirm_runs=confirm_runs(study, trials),
+        confirm_runs=study.confirm_runs,
         like=past.study,
         recorded=len(past.sampled),
         devices=past.devices,
@@ -218,7 +218,7 @@ class _Replay:
             busy_gpu_s=self._busy_s * self._place.gpus,
             paid_gpu_s=self._machines.paid_s * self._place.machine_gpus,
             completed=ended["search", "completed"],
-            stopped=ended["search", "stopped"],
+            pruned=ended["search", "pruned"],
             confirmed=ended["confirm", "completed"],
         )
 
@@ -235,7 +235,7 @@ class _Replay:
 
     def _assignments(self, past: Past, rng: random.Random) -> Iterator[_Trial | None]:
         """Trials as the agenda hands them out; None: to wait for the search to end."""
-        trials, pairs = search_trials(self._study), len(self._study.pairs)
+        trials, pairs = self._study.search_trials, len(self._study.pairs)
         for number in range(trials):
             preset = _FIXED[number % 2] if number < 2 * pairs else None
             course = past.draw(preset, number / max(1, trials - 1), rng)
@@ -309,7 +309,7 @@ class _Replay:
         self._rows.append(
             {
                 **{"trial": trial.trial_id, "role": trial.role, "preset": trial.preset},
-                **{"config_id": trial.config_id, "state": "completed" if done else "stopped"},
+                **{"config_id": trial.config_id, "state": "completed" if done else "pruned"},
                 **{"objective": trial.course.objective[trial.done - 1], "course": trial.course},
             }
         )

@@ -14,7 +14,8 @@ import yaml
 from cbe.errors import ConfigError, Fault, InputError
 from cbe.spec import StudyConfig, read_config
 from cbe.spec.changes import FREE_IN_A_STUDY, Difference, differences, require_same
-from cbe.spec.files import did_you_mean, read_config_text
+from cbe.spec.files import read_config_text
+from cbe.spec.suggestions import did_you_mean
 from cbe.store.folder import STUDY_FILE, Store, StudyFolder
 from cbe.study.control import STATUS, status
 
@@ -32,15 +33,21 @@ def begin(study: StudyConfig, store: Store) -> StudyConfig:
 
 @contextmanager
 def begun(study: StudyConfig, store: Store) -> Iterator[None]:
-    """Begins a study; one that bad input ends before its first trial leaves nothing behind."""
+    """Begins a study; bad input or Ctrl-C before its first trial leave nothing behind."""
     begin(study, store)
+    folder = store.study(study.name)
     try:
         yield
-    except InputError:
-        folder = store.study(study.name)
-        if not folder.list("trials"):
-            folder.location.delete()
+        if status(folder).plain.get("stop_reason") == "interrupted" and _is_empty(folder):
+            raise KeyboardInterrupt  # which the driver took for a wish to stop in order
+    except (InputError, KeyboardInterrupt):
+        if _is_empty(folder) and not status(folder).alive:
+            _remove(folder)
         raise
+
+
+def _is_empty(folder: StudyFolder) -> bool:
+    return not folder.list("trials") and not folder.list("checkpoints")
 
 
 def load(store: Store, name: str) -> tuple[StudyConfig, StudyFolder]:
@@ -63,7 +70,6 @@ def amend(
 ) -> StudyConfig:
     """The study to go on with: as stored, or as edited where that leaves its trials comparable."""
     content = folder.read(STUDY_FILE) or b""
-    stored = read_config_text(StudyConfig, content.decode(), name=folder.path(STUDY_FILE))
     if file is not None:
         study = read_config(StudyConfig, file, settings)
     else:
@@ -73,6 +79,13 @@ def amend(
             f"{file or '--set name'}: is of study {study.name}, not {folder.name}; give {folder.name}'s own, "
             f"or begin {study.name} with `cbe run`"
         )
+    return accept(folder, study, free)
+
+
+def accept(folder: StudyFolder, study: StudyConfig, free: Collection[str] = FREE_IN_A_STUDY) -> StudyConfig:
+    """Puts an edited study in the place of the stored one where that leaves its trials comparable."""
+    content = folder.read(STUDY_FILE) or b""
+    stored = read_config_text(StudyConfig, content.decode(), name=folder.path(STUDY_FILE))
     require_same(
         stored.to_plain(),
         study.to_plain(),
@@ -97,7 +110,7 @@ def _replace(folder: StudyFolder, study: StudyConfig) -> None:
     folder.write(f"study.{number}.yaml", folder.read(STUDY_FILE) or b"")
     # Before the file: what was finished may have more to do by the new one, whatever happens after this.
     if last.plain:
-        told = {**last.plain, "state": "halted", "halted": "its file was changed"}
+        told = {**last.plain, "state": "stopped", "stop_reason": "its file was changed"}
         folder.write(STATUS, json.dumps(told, indent=1).encode())
     folder.write(STUDY_FILE, _encoded(study))
 
@@ -106,6 +119,10 @@ def delete(folder: StudyFolder) -> None:
     """Removes a study with all its results; one that runs is refused."""
     if status(folder).alive:
         raise InputError(f"{folder.name}: is running; stop it with `cbe stop {folder.name}` first")
+    _remove(folder)
+
+
+def _remove(folder: StudyFolder) -> None:
     folder.remove()
     journal(folder).unlink(missing_ok=True)
 

@@ -17,6 +17,7 @@ from typing import Any
 from cbe.errors import CbeError
 from cbe.store.folder import StudyFolder
 from cbe.store.redact import redact
+from cbe.words import figure
 
 EVERY_S = 5.0
 MOST = 200_000  # characters of a trial; older ones are dropped
@@ -49,8 +50,9 @@ class TrialLog(io.TextIOBase):
     def evaluated(self, metrics: Mapping[str, Any], steps: int) -> None:
         """A line for each evaluation."""
         if "step" in metrics:
-            told = (f"{name} {metrics[name]:.4g}" for name in _FIGURES if metrics.get(name) is not None)
-            self.say(f"step {metrics['step']} of {steps}: {', '.join(told)}")
+            given = ((name, metrics[name]) for name in _FIGURES if metrics.get(name) is not None)
+            told = ", ".join(f"{name.replace('_', ' ')} {figure(name, value)}" for name, value in given)
+            self.say(f"step {metrics['step']} of {steps}: {told}")
 
     def keep(self, at_once: bool = False) -> None:
         """Puts the file into the store; where that fails now, the next time."""

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import math
+from inspect import unwrap
 
+import torch
 from torch import nn, optim
 
 from cbe.spec import Training
+
+
+class Sgd(optim.SGD):
+    """torch's own, bare of decorators that load its compiler: that takes over a second, and is never used."""
+
+    add_param_group = unwrap(optim.SGD.add_param_group)
+    zero_grad = unwrap(optim.SGD.zero_grad)
+    state_dict = unwrap(optim.SGD.state_dict)
+    load_state_dict = unwrap(optim.SGD.load_state_dict)
+    step = torch.no_grad()(unwrap(optim.SGD.step))
 
 
 def make(network: nn.Module, training: Training) -> optim.SGD:
@@ -20,9 +32,7 @@ def make(network: nn.Module, training: Training) -> optim.SGD:
         {"params": decayed, "weight_decay": training.weight_decay},
         {"params": plain, "weight_decay": 0.0},
     ]
-    return optim.SGD(
-        groups, lr=training.lr, momentum=training.momentum, nesterov=training.momentum > 0, fused=True
-    )
+    return Sgd(groups, lr=training.lr, momentum=training.momentum, nesterov=training.momentum > 0, fused=True)
 
 
 def learning_rate(training: Training, step: int) -> float:

@@ -23,7 +23,8 @@ from tests.waiting import until
 
 HEAD_ID = "f" * 51 + "00000"
 IDLE_S = 6.0
-PROVIDER = "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider"
+PROVIDER = "tests.cluster.refusing.RefusingProvider"
+ROOT = Path(__file__).parent.parent.parent
 
 
 def forget_ray() -> None:
@@ -44,6 +45,7 @@ class Growing:
     def __init__(self, groups: dict[str, dict[str, Any]], idle_s: float = IDLE_S) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="cbe-", dir="/tmp"))  # short, for Ray's sockets
         self.address = f"127.0.0.1:{free_port()}"
+        self.refuses = self.folder / "refuses"  # is there while no spot machine is to be had
         file = self.folder / "cluster.yaml"
         file.write_text(yaml.safe_dump(self._config(groups, idle_s)))
         token = self.folder / "token"
@@ -53,6 +55,7 @@ class Growing:
         forget_ray()
         environment = {
             **os.environ,
+            "PYTHONPATH": str(ROOT),  # Ray's monitor finds the provider there
             "RAY_FAKE_CLUSTER": "1",
             "RAY_enable_autoscaler_v2": "1",
             "AUTOSCALER_UPDATE_INTERVAL_S": "1",
@@ -101,6 +104,7 @@ class Growing:
                 "min_workers": 0,
                 "max_workers": group["most"],
                 "labels": {},
+                "priority": group["priority"],
             }
             for name, group in groups.items()
         }
@@ -113,7 +117,7 @@ class Growing:
             "provider": {
                 **{"type": "external", "module": PROVIDER, "gcs_address": self.address},
                 **{"head_node_id": HEAD_ID, "launch_multiple": True, "disable_node_updaters": True},
-                "disable_launch_config_check": True,
+                **{"disable_launch_config_check": True, "refuses": str(self.refuses)},
             },
             "auth": {},
             "docker": {},
@@ -152,17 +156,21 @@ class Growing:
         forget_ray()
 
 
-def growing(**groups: tuple[int, dict[str, float]]) -> Growing:
-    """Of each group: how many machines at most, and what each has."""
-    return Growing({name: {"most": most, "resources": has} for name, (most, has) in groups.items()})
+def group(most: int, priority: int = 0, **has: float) -> dict[str, Any]:
+    """How many machines at most, and what each has."""
+    return {"most": most, "priority": priority, "resources": {"CPU": 1, **has}}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def cards() -> Iterator[Growing]:
-    """Up to three machines with a card of 16 GB and up to two with one of 80 GB."""
-    found = growing(
-        small=(3, {"CPU": 1, "GPU": 1, "gpu_16gb": 1}),
-        large=(2, {"CPU": 1, "GPU": 1, "gpu_16gb": 1, "gpu_80gb": 1}),
+    """Machines with a card of 16 GB or of 80 GB, and one with something rare: on spot, else on demand."""
+    found = Growing(
+        {
+            "small": group(3, GPU=1, gpu_16gb=1),
+            "large": group(2, GPU=1, gpu_16gb=1, gpu_80gb=1),
+            "spot": group(1, priority=1, rare=1),
+            "on_demand": group(1, rare=1),
+        }
     )
     try:
         yield found

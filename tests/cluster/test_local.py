@@ -14,6 +14,8 @@ import pytest
 from tests.conftest import free_port
 from tests.waiting import until
 
+pytestmark = pytest.mark.ray
+
 ROOT = Path(__file__).parent.parent.parent
 
 

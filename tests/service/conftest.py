@@ -1,4 +1,4 @@
-"""A real service process over a real `ray start --head`: one cluster for all tests, a service for each."""
+"""A real service over a real `ray start --head`: one cluster for all tests, a service for those of a file."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from tests.study.conftest import study
 from tests.waiting import until
 
 CBE = str(Path(sys.executable).with_name("cbe"))
+SECRETS = {"CBE_NOTIFY": "https://hooks.slack.com/services/T0/B0/hunter2", "CBE_TOKEN": "cbe_s3cr3t"}
+ENDLESS_SQL = "levenshtein(repeat('a', 300000), repeat('b', 300000)) > 0"
 NOBODY = "http://127.0.0.1:9"  # where no Ray is
 
 
@@ -38,12 +40,13 @@ class Served:
         store: Path,
         ray: str | None,
         *options: str,
+        host: str = "127.0.0.1",
         token: str | None = None,
         trusted: Path | None = None,
     ) -> None:
         self.store, self.ray, self.options, self.token = store, ray, options, token
         self.port = free_port()
-        self.url = f"{'https' if trusted else 'http'}://127.0.0.1:{self.port}"
+        self.url = f"{'https' if trusted else 'http'}://{host}:{self.port}"
         self.verify = ssl.create_default_context(cafile=str(trusted)) if trusted else True
         self.log = store.parent / f"{store.name}.log"
         self.start()
@@ -94,10 +97,8 @@ def text_of(name: str = "small", **sections: Any) -> str:
 
 
 @contextmanager
-def serving(
-    store: Path, ray: str | None, *options: str, token: str | None = None, trusted: Path | None = None
-) -> Iterator[Served]:
-    served = Served(store, ray, *options, token=token, trusted=trusted)
+def serving(store: Path, ray: str | None, *options: str, **caller: Any) -> Iterator[Served]:
+    served = Served(store, ray, *options, **caller)
     try:
         yield served
     finally:
@@ -127,11 +128,27 @@ def end_jobs(ray: str, store: Path) -> None:
         until(lambda: not running(), what="the end of all jobs")
 
 
+@contextmanager
+def place_taken(ray: str, name: str = "blocker") -> Iterator[None]:
+    """Of the places for studies on a cluster a job has one that only sleeps."""
+    jobs = jobs_at(ray)
+    jobs.submit(name, ["sleep", "3600"], {})
+    try:
+        yield
+    finally:
+        jobs.stop(name)
+        until(lambda: not (job := jobs.find(name)) or not job.active, 60, "the end of the sleeping job")
+        jobs.delete(name)
+
+
 @pytest.fixture(scope="session")
 def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
-    """Two cores of Ray with its dashboard, to which a token is needed."""
+    """Two cores of Ray with its dashboard, to which a token is needed, begun by a service with secrets."""
     before = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")}
-    found = started(str(tmp_path_factory.mktemp("head")), cpus=2)
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in SECRETS.items():
+            environment.setenv(name, value)
+        found = started(str(tmp_path_factory.mktemp("head")), cpus=2)
     yield found
     found.end()
     for name, value in before.items():
@@ -140,10 +157,10 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
             os.environ[name] = value
 
 
-@pytest.fixture
-def served(head: Head, tmp_path: Path) -> Iterator[Served]:
+@pytest.fixture(scope="module")
+def served(head: Head, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A service on the cluster, without tokens, on this machine alone."""
-    with serving(tmp_path / "store", head.address) as found:
+    with serving(tmp_path_factory.mktemp("served") / "store", head.address) as found:
         yield found
 
 

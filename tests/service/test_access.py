@@ -10,6 +10,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,14 @@ from cbe.service.tokens import CACHE_S, Role, Tokens
 from cbe.store.folder import Store
 from tests.conftest import Cbe, free_port
 from tests.made import finished
-from tests.service.conftest import NOBODY, Served, bearer, serving, text_of
+from tests.service.conftest import ENDLESS_SQL, NOBODY, Served, bearer, serving, text_of
 from tests.waiting import until
 
 Roles = tuple[Served, dict[str, str]]
 Operation = tuple[str, str]
 
 DAY_S = 24 * 3600.0
+SOON_S = 60.0
 WRITES = ("POST", "PATCH", "DELETE", "PUT")
 ASKED_BY_POST = {("POST", "/api/sql"), ("POST", "/api/check")}  # these change nothing
 FOR_ADMINS = {("GET", "/api/audit")}
@@ -481,24 +483,6 @@ def test_the_command_that_trains_a_trial_again_names_the_address_for_others(tmp_
         assert found.startswith(f"cbe show made/t0000 --yaml --address {address} > "), found
 
 
-class Served6(Served):
-    """A service at the other kind of address."""
-
-    def start(self) -> None:
-        self.url = f"http://[::1]:{self.port}"
-        super().start()
-
-
-def test_the_service_listens_at_an_ipv6_address(tmp_path: Path) -> None:
-    service = Served6(tmp_path / "store", NOBODY, "--host", "::1")
-    try:
-        assert service.http.get("/api/me").json()["open"] is True
-        own = {"origin": service.url, "sec-fetch-site": "same-origin"}
-        assert service.http.post("/api/studies/none/stop", headers=own).status_code == 404
-    finally:
-        service.kill(signal.SIGTERM)
-
-
 def test_what_cannot_be_listened_at_is_told_with_what_to_change(tmp_path: Path) -> None:
     Tokens(Store.open(str(tmp_path))).create("first", Role.read)
     check(Settings(str(tmp_path), host="::", port=free_port()))
@@ -526,20 +510,20 @@ def test_the_network_is_not_served_without_a_token_that_holds(cbe_: Cbe, tmp_pat
     assert "cbe token create NAME --role admin" in told and "Traceback" not in told
 
 
-def test_the_service_speaks_tls(tmp_path: Path) -> None:
+def test_the_service_speaks_tls_and_listens_at_an_ipv6_address(tmp_path: Path) -> None:
     certificate, key = self_signed(tmp_path)
-    options = ("--tls-cert", str(certificate), "--tls-key", str(key))
-    with serving(tmp_path / "store", NOBODY, *options, trusted=certificate) as service:
-        assert service.url.startswith("https://")
+    options = ("--host", "::1", "--tls-cert", str(certificate), "--tls-key", str(key))
+    with serving(tmp_path / "store", NOBODY, *options, host="[::1]", trusted=certificate) as service:
+        assert service.url.startswith("https://[::1]:")
         found = service.http.get("/api/me")
         assert found.json()["open"] is True
         assert found.headers["strict-transport-security"] == "max-age=31536000"
-        own = {"origin": service.url}
+        own = {"origin": service.url, "sec-fetch-site": "same-origin"}
         assert service.http.post("/api/studies/none/stop", headers=own).status_code == 404
         with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
             httpx.get(f"{service.url}/healthz", verify=ssl.create_default_context())
         with pytest.raises(httpx.RemoteProtocolError):
-            httpx.get(f"http://127.0.0.1:{service.port}/healthz")
+            httpx.get(f"http://[::1]:{service.port}/healthz")
         old = ssl.create_default_context(cafile=str(certificate))
         old.maximum_version = ssl.TLSVersion.TLSv1_2
         old.set_ciphers("AES128-SHA:@SECLEVEL=0")  # without forward secrecy
@@ -559,7 +543,7 @@ def test_half_of_tls_is_refused(cbe_: Cbe, tmp_path: Path, given: str) -> None:
 
 
 def self_signed(folder: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 and its key."""
+    """A certificate for ::1 and its key."""
     import ipaddress
 
     from cryptography import x509
@@ -573,9 +557,7 @@ def self_signed(folder: Path) -> tuple[Path, Path]:
         x509.CertificateBuilder(
             name, name, key.public_key(), x509.random_serial_number(), now - day, now + day
         )
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
-        )
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("::1"))]), False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
         .sign(key, hashes.SHA256())
     )
@@ -587,3 +569,37 @@ def self_signed(folder: Path) -> tuple[Path, Path]:
         )
     )
     return certificate, private
+
+
+# The last of this file: it ends what others use.
+@pytest.mark.parametrize(
+    ("kept", "number"), [("unlocked", signal.SIGTERM), ("behind_a_proxy", signal.SIGKILL)]
+)
+def test_a_service_that_ends_leaves_nobody_waiting_and_nothing_running(
+    request: pytest.FixtureRequest, kept: str, number: int
+) -> None:
+    service: Served = request.getfixturevalue(kept)
+    with ThreadPoolExecutor(2) as pool:
+        query = pool.submit(service.http.post, "/api/sql", json={"query": f"select {ENDLESS_SQL}"})
+        events = pool.submit(service.http.get, "/api/events")
+        left = until(lambda: apart(service), SOON_S, "the query")
+        until(lambda: "cbe_listeners 1.0" in service.http.get("/metrics").text, SOON_S, "the listener")
+        service.process.send_signal(number)
+        service.process.wait(SOON_S)
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left), SOON_S, "its end")
+        if number == signal.SIGTERM:
+            assert query.result().status_code == 503 and events.result().status_code == 200
+        else:
+            assert isinstance(query.exception(), httpx.TransportError) and events.exception()
+    assert "Traceback" not in service.log.read_text()
+
+
+def apart(service: Served) -> set[int]:
+    """The processes that work for the service at this moment: children of the one that makes them."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError):
+            continue
+    return {pid for pid, parent in parents.items() if parents.get(parent) == service.process.pid}

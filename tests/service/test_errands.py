@@ -28,13 +28,15 @@ def test_a_dashboard_that_hangs_stalls_neither_logins_nor_live_updates(tmp_path:
         deaf = ending.enter_context(socket.create_server(("127.0.0.1", 0), backlog=256))
         service = Served(store, f"http://127.0.0.1:{deaf.getsockname()[1]}")
         ending.callback(service.kill)
+        http = ending.enter_context(
+            httpx.Client(base_url=service.url, timeout=300, limits=httpx.Limits(max_connections=None))
+        )
 
         def ask(path: str) -> httpx.Response:
-            return httpx.get(f"{service.url}{path}", headers=given, timeout=300)
+            return http.get(path, headers=given)
 
         def submit(number: int) -> httpx.Response:
-            content = text_of(f"s{number}")
-            return httpx.post(f"{service.url}/api/studies", content=content, headers=given, timeout=300)
+            return http.post("/api/studies", content=text_of(f"s{number}"), headers=given)
 
         submitted = [pool.submit(submit, number) for number in range(MORE)]
         asked = [pool.submit(ask, "/api/cluster") for _ in range(MOST_ASKING + MORE)]
@@ -43,11 +45,11 @@ def test_a_dashboard_that_hangs_stalls_neither_logins_nor_live_updates(tmp_path:
             assert each.result().status_code == 503
             assert each.result().headers["retry-after"] == f"{AGAIN_S:g}"
         newcomer = bearer(tokens.create("newcomer", Role.read)[0])
-        me = httpx.get(f"{service.url}/api/me", headers=newcomer, timeout=SOON_S)
+        me = http.get("/api/me", headers=newcomer, timeout=SOON_S)
         assert me.json()["name"] == "newcomer"
         finished(store, "fresh")
         until(lambda: ask("/api/studies/fresh").status_code == 200, SOON_S, "the news")
-        with httpx.stream("GET", f"{service.url}/api/events", headers=newcomer, timeout=SOON_S) as events:
+        with http.stream("GET", "/api/events", headers=newcomer, timeout=SOON_S) as events:
             assert '"fresh"' in next(events.iter_text())
         assert [each.done() for each in asked].count(False) == MOST_ASKING
         assert not any(each.done() for each in submitted)

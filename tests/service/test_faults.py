@@ -11,12 +11,16 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cbe.service.head import Head, started
 from cbe.study.control import status
 from tests.conftest import free_port
 from tests.service.conftest import CBE, NOBODY, Served, serving, text_of
 from tests.study.conftest import curve, rows
 from tests.waiting import until
+
+pytestmark = [pytest.mark.chaos, pytest.mark.ray]
 
 EVERY = 10
 SHORT: dict[str, Any] = {
@@ -49,7 +53,7 @@ def is_driven(service: Served, name: str, driver: int) -> None:
 def is_stopped(service: Served, name: str) -> None:
     """It is, by the service, and every step so far is there once."""
     assert service.http.post(f"/api/studies/{name}/stop").status_code == 200
-    until(lambda: service.state(name) == "halted", what="the stop")
+    until(lambda: service.state(name) == "stopped", what="the stop")
     is_whole(service, name, "interrupted")
 
 

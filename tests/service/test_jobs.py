@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,7 @@ from cbe.service.jobs import Job, Jobs, RayAway, unused
 from cbe.service.keeper import Keeper
 from cbe.service.submissions import Submission
 from cbe.store.folder import STUDY_FILE, Store
-from tests.service.conftest import CBE, Served, jobs_at, text_of
+from tests.service.conftest import jobs_at, text_of
 from tests.waiting import until
 
 SLEEPS = ["sleep", "600"]
@@ -98,37 +97,3 @@ def test_the_job_of_a_start_settles_it(jobs: Jobs, keeper: Callable[[Submission]
     assert (found.wanted, found.untold) == ("rest", "failed")
     assert found.failed and "exit code 4" in found.failed and "abcdefgh" not in found.failed
     assert keeper(replace(found, wanted="run", started=None, job=None, failed=None)).started is None  # waits
-
-
-def test_a_study_that_is_stopping_cannot_be_resumed_yet(served: Served) -> None:
-    long = {"training": {"steps": 400_000, "eval_every": 10}, "scheduler": "none", "budget": {"trials": 2}}
-    served.submit(text_of("stopping", **long))
-    until(lambda: served.state("stopping") == "running", what="the study")
-    served.folder("stopping").write("stop", b"")  # as `cbe stop --store` asks for it
-    refused = served.http.post("/api/studies/stopping/resume")
-    assert refused.status_code == 409 and "just ending" in refused.text, refused.text
-    until(lambda: served.state("stopping") == "halted", what="its end")
-
-    def resumed() -> bool:
-        return served.http.post("/api/studies/stopping/resume").status_code == 200
-
-    until(resumed, what="the driver's end")
-    seen: list[str] = []
-    until(lambda: seen.append(served.state("stopping")) or seen[-1] == "running", what="it to run again")
-    assert "halted" not in seen  # as the driver before has said
-
-
-def test_a_study_that_never_began_on_a_cluster_may_be_submitted_anew(head: Head, tmp_path: Path) -> None:
-    file = tmp_path / "anew.yaml"
-    file.write_text(text_of("anew", budget={"trials": 1}, scheduler="none", training={"steps": 10}))
-    (tmp_path / "a-file").write_text("")
-
-    def cbe(*arguments: object) -> subprocess.CompletedProcess[str]:
-        command = [CBE, *map(str, arguments), "--address", head.address]
-        return subprocess.run(command, capture_output=True, text=True, timeout=240)
-
-    assert cbe("submit", file, "--store", tmp_path / "a-file" / "store").returncode == 0
-    assert ended(jobs_at(head.address), "anew").status == "failed"
-    again = cbe("submit", file, "--store", tmp_path / "store")
-    assert again.returncode == 0, again.stderr
-    assert ended(jobs_at(head.address), "anew").status == "succeeded"

@@ -18,10 +18,7 @@ from cbe.service.service import Service
 from cbe.service.tokens import Role, Tokens
 from cbe.store.folder import Store
 from tests.made import finished
-from tests.service.conftest import NOBODY, Served, jobs_at, serving
-from tests.waiting import until
-
-BLOCKER = "blocker"
+from tests.service.conftest import NOBODY, Served, place_taken, serving
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +29,12 @@ def described(head: Head, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """
     store = tmp_path_factory.mktemp("described") / "store"
     finished(store, "quickstart")
-    jobs = jobs_at(head.address)
-    jobs.submit(BLOCKER, ["sleep", "3600"], {})
     token, _ = Tokens(Store.open(str(store))).create("tester", Role.admin)
-    with serving(store, head.address, "--studies", "1", token=token) as service:
+    with (
+        place_taken(head.address),
+        serving(store, head.address, "--studies", "1", token=token) as service,
+    ):
         yield service
-    jobs.stop(BLOCKER)
-    until(lambda: not (job := jobs.find(BLOCKER)) or not job.active, 30, "the end of the sleeping job")
-    jobs.delete(BLOCKER)
 
 
 def description() -> dict[str, Any]:

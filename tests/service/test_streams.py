@@ -10,17 +10,17 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cbe.service.head import Head, _private, _session
+from cbe.service.head import Head, _session
 from cbe.service.routes.streams import MOST_OF_A_TOKEN, Streams, redacted
 from cbe.service.tokens import Role, Tokens
 from cbe.store.folder import Store
 from tests.made import finished
-from tests.service.conftest import NOBODY, Served, bearer, jobs_at, serving
+from tests.service.conftest import NOBODY, SECRETS, Served, bearer, jobs_at, serving
 from tests.waiting import until
 
 SOON_S = 60.0
 SILENT, CHATTY = "silent", "chatty"
-SECRETS = ("hunter2", "s3cr3t")
+PRINTED = ("hunter2", "s3cr3t")
 PRINTS = "import os; print('password=hunter2 begins'); print('at https://me:s3cr3t@host/x', end='')"
 
 
@@ -45,9 +45,13 @@ def running(head: Head, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
         jobs.delete(name)
 
 
-def opened(lines: ExitStack, service: Served, path: str, token: str | None) -> httpx.Response:
+def calling(service: Served) -> httpx.Client:
+    """Whoever has as many lines at once as they want."""
+    return httpx.Client(base_url=service.url, timeout=SOON_S, limits=httpx.Limits(max_connections=None))
+
+
+def opened(lines: ExitStack, caller: httpx.Client, path: str, token: str | None) -> httpx.Response:
     """An answer that has begun; it goes on until the lines are closed."""
-    caller = lines.enter_context(httpx.Client(base_url=service.url, timeout=SOON_S))
     return lines.enter_context(caller.stream("GET", path, headers=bearer(token)))
 
 
@@ -56,22 +60,22 @@ def test_one_token_takes_its_share_of_all_kinds_of_streams_and_no_more(
 ) -> None:
     service, admin, reader = running
     kinds = ("/api/events", f"/api/studies/{CHATTY}/events", f"/api/studies/{SILENT}/logs?follow=true")
-    with ExitStack() as lines:
-        first = opened(lines, service, kinds[0], reader)
+    with calling(service) as caller, ExitStack() as lines:
+        first = opened(lines, caller, kinds[0], reader)
         for number in range(1, MOST_OF_A_TOKEN):
-            assert opened(lines, service, kinds[number % 3], reader).status_code == 200
+            assert opened(lines, caller, kinds[number % 3], reader).status_code == 200
         for kind in kinds:
             with ExitStack() as others:
-                refused = opened(others, service, kind, reader)
+                refused = opened(others, caller, kind, reader)
                 assert refused.status_code == 429 and int(refused.headers["retry-after"]) > 0
                 assert "you listen 50 times already" in refused.read().decode()
-                assert opened(others, service, kind, admin).status_code == 200
-        assert httpx.get(f"{service.url}/api/me", headers=bearer(reader)).status_code == 200
+                assert opened(others, caller, kind, admin).status_code == 200
+        assert caller.get("/api/me", headers=bearer(reader)).status_code == 200
         first.close()
 
         def free() -> bool:
             with ExitStack() as others:
-                return opened(others, service, kinds[2], reader).status_code == 200
+                return opened(others, caller, kinds[2], reader).status_code == 200
 
         until(free, SOON_S, "the place of the one that has ended")
 
@@ -80,9 +84,9 @@ def test_a_log_in_which_nothing_happens_ends_with_its_readers_token(running: tup
     service, _, _ = running
     tokens = Tokens(Store.open(str(service.store)))
     text, kept = tokens.create("leaver", Role.read)
-    with ExitStack() as lines:
+    with calling(service) as caller, ExitStack() as lines:
         silent = [
-            opened(lines, service, f"/api/studies/{SILENT}/{kind}", text)
+            opened(lines, caller, f"/api/studies/{SILENT}/{kind}", text)
             for kind in ("logs?follow=1", "events")
         ]
         assert [each.status_code for each in silent] == [200, 200]
@@ -91,18 +95,15 @@ def test_a_log_in_which_nothing_happens_ends_with_its_readers_token(running: tup
     assert b"sleep 3600" in printed and b"event: study" in told  # for an hour nobody says more
 
 
-def test_whoever_came_without_a_token_is_sent_away_when_the_first_is_made(tmp_path: Path) -> None:
+def test_a_machine_without_tokens_has_more_streams_than_a_token_until_the_first_is_made(
+    tmp_path: Path,
+) -> None:
     with serving(tmp_path / "store", NOBODY) as service, ExitStack() as lines:
-        events = opened(lines, service, "/api/events", None)
-        assert events.status_code == 200
-        Tokens(Store.open(str(service.store))).create("first", Role.read)
-        assert b"event: studies" in events.read()
-
-
-def test_a_machine_without_tokens_has_more_streams_than_a_token(tmp_path: Path) -> None:
-    with serving(tmp_path / "store", NOBODY) as service, ExitStack() as lines:
-        found = [opened(lines, service, "/api/events", None) for _ in range(2 * MOST_OF_A_TOKEN)]
+        caller = lines.enter_context(calling(service))
+        found = [opened(lines, caller, "/api/events", None) for _ in range(2 * MOST_OF_A_TOKEN)]
         assert {each.status_code for each in found} == {200}
+        Tokens(Store.open(str(service.store))).create("first", Role.read)
+        assert all(b"event: studies" in each.read() for each in found)  # to their ends
 
 
 def test_a_stream_that_has_ended_counts_no_more() -> None:
@@ -119,7 +120,7 @@ def test_what_a_driver_prints_is_shown_without_secrets(running: tuple[Served, st
     printed = service.http.get(f"/api/studies/{CHATTY}/logs{query}").text
     assert printed.endswith("at https://***@host/x")
     assert ("password=*** begins" in printed) == (query != "?tail=1")
-    assert not any(secret in printed for secret in SECRETS)
+    assert not any(secret in printed for secret in PRINTED)
 
 
 def test_a_secret_that_comes_in_pieces_is_not_shown() -> None:
@@ -138,16 +139,7 @@ def test_a_secret_that_comes_in_pieces_is_not_shown() -> None:
     assert b"".join(found).decode() == text.replace("hunter2", "***").replace("s3cr3t", "***")
 
 
-def test_no_secret_of_the_service_is_in_the_environment_of_trials(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CBE_NOTIFY", "https://hooks.slack.com/services/T0/B0/hunter2")
-    monkeypatch.setenv("CBE_TOKEN", "cbe_s3cr3t")
-    store = tmp_path / "store"
-    with serving(store, None) as service:
-        assert b"hunter2" in Path(f"/proc/{service.process.pid}/environ").read_bytes()
-        place = _private(Store.open(str(store)).uri)
-        own = Head(**httpx.Response(200, content=(place / "head.json").read_bytes()).json())
-        seen = [Path(f"/proc/{pid}/environ").read_bytes() for pid in _session(own.pid)]
+def test_no_secret_of_the_service_is_in_the_environment_of_trials(head: Head) -> None:
+    seen = [Path(f"/proc/{pid}/environ").read_bytes() for pid in _session(head.pid)]
     assert len(seen) > 3 and any(b"RAY_AUTH_TOKEN_PATH" in each for each in seen)
-    assert not [each for each in seen if any(secret.encode() in each for secret in SECRETS)]
+    assert not [each for each in seen if any(secret.encode() in each for secret in SECRETS.values())]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from pathlib import Path
 from typing import Any
@@ -55,3 +56,21 @@ def dies(shared: Shared, assignment: Assignment, resume: str | None, send: Send,
             os.kill(os.getpid(), signal.SIGKILL)
 
     work(shared, assignment, resume, tell, world)
+
+
+def paper_dies_and_base_is_worse(
+    shared: Shared, assignment: Assignment, resume: str | None, send: Send, world: World
+) -> None:
+    (base_is_worse if assignment.preset == "base" else dies)(shared, assignment, resume, send, world)
+
+
+def starved(shared: Shared, assignment: Assignment, resume: str | None, send: Send, world: World) -> None:
+    """Trains with half a gigabyte to spare."""
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    with open("/proc/self/statm") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**29, limits[1]))
+    try:
+        work(shared, assignment, resume, send, world)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)

@@ -15,6 +15,7 @@ from cbe.spec import StudyConfig
 from cbe.store.folder import Store, StudyFolder
 from cbe.study import cluster as of_study
 from cbe.study.progress import Progress, Watch
+from tests.conftest import CREDENTIALS
 
 # Ray's workers give way to every other process, and would wait for as long as other tests have the cores.
 os.environ.setdefault("RAY_worker_niceness", "0")
@@ -30,6 +31,7 @@ BASE: dict[str, Any] = {
     "scheduler": {"name": "asha", "grace": 10, "reduction": 2},
     "confirm": {"configs": 0, "runs": 0},
     "budget": {"trials": 4},
+    "resources": {"concurrent": 1},  # each trial at once is one more process that must load torch first
 }
 
 
@@ -139,13 +141,16 @@ def cluster() -> Iterator[None]:
     assert of_study  # its settings come before Ray's import
     # Of a process that was killed Ray says so, however late it hears of it; else it would be out of reach.
     patient = {"timeout_ms_task_wait_for_death_info": 60_000}
-    ray.init(
-        "local",
-        num_cpus=2,
-        include_dashboard=True,
-        log_to_driver=False,
-        logging_level="ERROR",
-        _system_config=patient,
-    )
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in CREDENTIALS.items():  # trials have the environment in which their cluster began
+            environment.setenv(name, value)
+        ray.init(
+            "local",
+            num_cpus=2,
+            include_dashboard=True,
+            log_to_driver=False,
+            logging_level="ERROR",
+            _system_config=patient,
+        )
     yield
     ray.shutdown()

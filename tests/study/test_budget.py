@@ -127,22 +127,27 @@ def test_the_agenda_waits_for_what_runs_and_then_halts(driver: Callable[..., Dri
     only.ledger.reported(running, {"step": 40, "validation_error": 0.5})
     only.ledger.ended(running, {})
     assert only.agenda.following() == "finished"
-    assert "holds no other trial" in str(only.ledger.halted)
+    assert "holds no other trial" in str(only.ledger.stop_reason)
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_study_that_needs_more_stops_at_its_budget_keeps_all_and_goes_on_with_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "usd", [20, pytest.param(90, marks=pytest.mark.chaos)], ids=["", "within two per cent"]
+)
+def test_a_study_that_needs_more_stops_at_its_budget_keeps_all_and_goes_on_with_more(
+    usd: float, tmp_path: Path
+) -> None:
     # Long enough that both trials are well past the start of their process, which nothing can cut short; and
     # few small evaluations, which nothing can cut short either.
     given = {
         "data": {"validation": 50},
         "training": {"steps": 400_000, "eval_every": 200},
-        **{"scheduler": "none", "resources": A_SECOND},
+        **{"scheduler": "none", "resources": {**A_SECOND, "concurrent": 2}},
     }
-    progress, folder = run(study(**given, budget={"trials": 2, "usd": 90}), tmp_path)
-    assert progress.halted == "budget.usd of 90 is spent"
+    progress, folder = run(study(**given, budget={"trials": 2, "usd": usd}), tmp_path)
+    assert progress.stop_reason == f"budget.usd of {usd} is spent"
     found = rows(folder)
-    assert sum(row["cost_usd"] for row in found.values()) == pytest.approx(90, rel=0.02)
+    assert sum(row["cost_usd"] for row in found.values()) == pytest.approx(usd, abs=1.8)
     assert [row["state"] for row in found.values()] == ["interrupted"] * 2
     stopped = {row["trial"]: row for row in folder.table("events").to_pylist() if row["kind"] == "paused"}
     for name, row in found.items():  # a checkpoint each, of the very step it was stopped at
@@ -150,13 +155,15 @@ def test_a_study_that_needs_more_stops_at_its_budget_keeps_all_and_goes_on_with_
         assert newest(folder, name, row["step"] or 0, 200) == f"checkpoints/{name}/{step:09d}.pt"
 
     def stop(progress: Progress, over: threading.Event) -> None:
-        now = progress.ledger.rows
-        until(lambda: all(now[name]["step"] > row["step"] for name, row in found.items()), what="reports")
+        def went_on(trial: str) -> bool:
+            return bool((progress.ledger.rows[trial]["step"] or 0) > (found[trial]["step"] or 0))
+
+        until(lambda: all(went_on(trial) for trial in found), what="reports")
         ask_to_stop(folder)
 
     more = study(**given, budget={"trials": 2, "usd": 90_000})
     progress, folder = run(more, tmp_path, watch=meanwhile(stop))
-    assert progress.halted == "it was asked to stop"
+    assert progress.stop_reason == "it was asked to stop"
     for name, row in rows(folder).items():
         assert row["cost_usd"] > found[name]["cost_usd"]
         assert [step for step, *_ in curve(folder, name)] == list(range(200, row["step"] + 1, 200))
@@ -168,6 +175,6 @@ def test_no_trial_starts_that_does_not_fit_into_what_is_left(tmp_path: Path) -> 
     config = study(training=short, scheduler="none", resources=A_SECOND, budget={"trials": 500, "usd": 20})
     progress, folder = run(config, tmp_path)
     costs = [row["cost_usd"] for row in rows(folder).values()]
-    assert "holds no other trial" in str(progress.halted)
+    assert "holds no other trial" in str(progress.stop_reason)
     assert {row["state"] for row in rows(folder).values()} == {"completed"}
     assert 20 - 1.1 * max(costs) <= sum(costs) <= 20

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,8 @@ from PIL import Image
 
 from cbe.data import open_dataset
 from cbe.spec import StudyConfig, TrainConfig
-from cbe.ssl.world import World
-from cbe.study.assignment import Assignment
-from cbe.study.trial import Shared, work
-from cbe.training.launch import Send
 from cbe.training.loop import train
-from tests.study.bodies import base_is_worse, dies
+from tests.study.bodies import dies, paper_dies_and_base_is_worse, starved
 from tests.study.conftest import actors, curve, groups, rows, run, study
 from tests.waiting import until
 
@@ -45,53 +40,38 @@ def one_trial(steps: int, every: int, **sections: Any) -> StudyConfig:
 
 
 def test_a_trial_whose_process_is_killed_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    config = one_trial(120, 20)
+    config = one_trial(60, 20)
     _, folder = run(config, tmp_path, body=dies)
     row = rows(folder)["t0000"]
     assert len(killed(tmp_path)) == 1
     assert row["state"] == "completed" and row["retries"] == 1
     assert curve(folder, "t0000", *FIGURES) == unbroken(config.paper_config(0, 0), *FIGURES)
-    assert folder.table("metrics").num_rows == 6
+    assert folder.table("metrics").num_rows == 3
 
 
-def test_two_workers_train_as_one_does_even_when_one_of_them_is_killed(tmp_path: Path) -> None:
-    # An almost straight activation has no kink at which the order of a sum could decide (see test_world.py).
-    config = one_trial(60, 10, method="freematch", resources={"workers": 2}, model={"leak": 0.99})
-    _, folder = run(config, tmp_path, body=dies)
-    row = rows(folder)["t0000"]
-    assert len(killed(tmp_path)) == 1
-    assert row["state"] == "completed" and row["workers"] == 2
-    found = np.array(curve(folder, "t0000", *FIGURES, "loss_fairness"))
-    alone = np.array(unbroken(config.paper_config(0, 0), *FIGURES, "loss_fairness"))
-    assert found[:, 0].tolist() == [10, 20, 30, 40, 50, 60]
-    np.testing.assert_allclose(found[0], alone[0], rtol=1e-3)  # ten steps
-    np.testing.assert_allclose(found[:, :4], alone[:, :4], rtol=0.02)  # the order of sums, after sixty
-
-
-def test_several_workers_are_stopped_without_a_trace(tmp_path: Path) -> None:
+def test_two_workers_train_as_one_does_when_one_is_killed_and_are_pruned_without_a_trace(
+    tmp_path: Path,
+) -> None:
     config = study(
+        method="freematch",
+        training={"steps": 30, "eval_every": 10, "lr": 0.03},
+        # An almost straight activation has no kink at which the order of a sum could decide (test_world.py).
+        model={"leak": 0.99},
         **{"resources": {"workers": 2}, "budget": {"trials": 2}},
         scheduler={"name": "asha", "grace": 10, "reduction": 2},
     )
-    _, folder = run(config, tmp_path, body=base_is_worse)
-    assert [(row["state"], row["step"]) for row in rows(folder).values()] == [
-        ("completed", 40),
-        ("stopped", 10),
-    ]
+    _, folder = run(config, tmp_path, body=paper_dies_and_base_is_worse)
+    paper, base = rows(folder).values()
+    assert len(killed(tmp_path)) == 1
+    assert (paper["state"], paper["step"], paper["workers"]) == ("completed", 30, 2)
+    assert (base["state"], base["step"]) == ("pruned", 10)
+    found = np.array(curve(folder, "t0000", *FIGURES, "loss_fairness"))
+    alone = np.array(unbroken(config.paper_config(0, 0), *FIGURES, "loss_fairness"))
+    assert found[:, 0].tolist() == [10, 20, 30]
+    np.testing.assert_allclose(found[0], alone[0], rtol=1e-3)  # ten steps
+    np.testing.assert_allclose(found[:, :4], alone[:, :4], rtol=0.02)  # the order of sums, after thirty
     until(lambda: actors() == [], what="the end of all processes")
     until(lambda: groups() == [], what="the end of all groups")
-
-
-def starved(shared: Shared, assignment: Assignment, resume: str | None, send: Send, world: World) -> None:
-    """Trains with half a gigabyte to spare."""
-    limits = resource.getrlimit(resource.RLIMIT_AS)
-    with open("/proc/self/statm") as file:
-        used = int(file.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + 2**29, limits[1]))
-    try:
-        work(shared, assignment, resume, send, world)
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
 def test_a_trial_without_memory_fails_alone(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def ran(where: Path, poisoned: bool) -> tuple[StudyConfig, StudyFolder]:
     plain = study(
         budget={"trials": 6},
         confirm={"configs": 1, "runs": 2},
-        resources={"concurrent": 1},
+        training={"steps": 20},
         scheduler={"name": "asha", "grace": 10, "reduction": 2},
     ).to_plain()
     plain["data"] |= {"source": "parquet", "path": digits(where / "digits", poisoned), "root": str(where)}

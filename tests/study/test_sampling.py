@@ -66,7 +66,7 @@ def test_several_objectives_are_told_together(name: str, tmp_path: Path) -> None
     drive(sampling, range(12), macs=7.0)
     asked = sampling.ask("t0012", (0, 0))
     assert asked.number == 12
-    sampling.tell(asked.number, "stopped", None)
+    sampling.tell(asked.number, "pruned", None)
     assert sampling.trials()["t0012"].state == TrialState.PRUNED
     drive(sampling, range(13, 16), macs=7.0)
 

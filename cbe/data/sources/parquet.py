@@ -18,10 +18,10 @@ from pyarrow import fs
 
 from cbe.clouds import cloud_of, open_address, reason
 from cbe.data.cache import Stamp
-from cbe.data.images import UNKNOWN, Images, ImageSet, Labels, Pool, mirrors
+from cbe.data.images import UNKNOWN, Images, ImageSet, Labels, Pool, blank, mirrors
 from cbe.data.sources.columns import Columns, find_columns
 from cbe.data.sources.decode import AT_ONCE, Decoder, Item, same_channels
-from cbe.errors import DataError, InputError
+from cbe.errors import DataError, InputError, UnreachableData
 from cbe.spec import Data
 
 SETS = ("train", "unlabeled", "test")
@@ -39,19 +39,40 @@ class _Part:
 
 
 def load(config: Data) -> Pool:
+    filesystem, parts = _parts(config)
+    decoder = Decoder(config)
+    read = {name: _read(filesystem, found, decoder) for name, found in parts.items()}
+    alike = same_channels([images for images, _ in read.values()])
+    return _pool(
+        parts, {name: ImageSet(images, read[name][1]) for name, images in zip(read, alike, strict=True)}
+    )
+
+
+def outline(config: Data) -> Pool:
+    """All images by their labels, undecoded; of a file only the column of labels is read."""
+    filesystem, parts = _parts(config)
+    return _pool(
+        parts,
+        {
+            name: blank(np.concatenate([_labels_alone(filesystem, part) for part in found]))
+            for name, found in parts.items()
+        },
+    )
+
+
+def _parts(config: Data) -> tuple[fs.FileSystem, dict[str, list[_Part]]]:
     filesystem, sets = _find(config)
-    parts = {
+    return filesystem, {
         name: [_part(filesystem, info, labeled=name != "unlabeled") for info in infos]
         for name, infos in sets.items()
     }
-    decoder = Decoder(config)
-    read = {name: _read(filesystem, found, decoder) for name, found in parts.items()}
+
+
+def _pool(parts: dict[str, list[_Part]], made: dict[str, ImageSet]) -> Pool:
     named = next((part.columns.classes for part in parts["train"] if part.columns.classes), ())
-    classes = named or _numbered(read["train"][1])
-    for name, (_, labels) in read.items():
-        _check_labels(name, parts[name], labels, len(classes))
-    alike = same_channels([images for images, _ in read.values()])
-    made = {name: ImageSet(images, read[name][1]) for name, images in zip(read, alike, strict=True)}
+    classes = named or _numbered(made["train"].labels)
+    for name, found in made.items():
+        _check_labels(name, parts[name], found.labels, len(classes))
     # Classes that are only numbers say nothing about mirroring; names do.
     return Pool(made["train"], made.get("unlabeled"), made.get("test"), classes, not named or mirrors(named))
 
@@ -78,7 +99,8 @@ def _find(config: Data) -> tuple[fs.FileSystem, dict[str, list[Any]]]:
             return filesystem, {"train": [info]}
         entries = filesystem.get_file_info(fs.FileSelector(path))
     except (pa.ArrowException, OSError) as error:
-        raise DataError(
+        unread = UnreachableData if "://" in given else DataError
+        raise unread(
             f"data.path: {given} cannot be read ({reason(error)}); {LAYOUT}; {_check(given)}"
         ) from error
     found = sorted((entry for entry in entries if entry.is_file), key=lambda entry: entry.base_name)
@@ -102,7 +124,8 @@ def _filesystem(given: str) -> tuple[fs.FileSystem, str]:
     try:
         address = open_address(given, "data.path")
     except InputError as error:
-        raise DataError(str(error)) from error
+        # What Arrow said about a well-formed address stands behind the error.
+        raise (UnreachableData if error.__cause__ else DataError)(str(error)) from error
     return address.filesystem, address.path
 
 
@@ -157,9 +180,23 @@ def _rows(filesystem: fs.FileSystem, part: _Part, labels: list[Labels]) -> Itera
                 ]
                 at += len(batch)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(
-            f"{part.path}: cannot be read ({error}); wanted a whole file; copy it again"
-        ) from error
+        raise _damaged(part, error) from error
+
+
+def _labels_alone(filesystem: fs.FileSystem, part: _Part) -> Labels:
+    label = part.columns.label
+    if label is None:
+        return np.full(part.rows, UNKNOWN, dtype=np.int64)
+    try:
+        with filesystem.open_input_file(part.path) as file:
+            batches = pq.ParquetFile(file).iter_batches(columns=[label])
+            return np.concatenate([_labels(batch, label) for batch in batches])
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(part, error) from error
+
+
+def _damaged(part: _Part, error: Exception) -> DataError:
+    return DataError(f"{part.path}: cannot be read ({error}); wanted a whole file; copy it again")
 
 
 def _present(part: _Part, row: int, content: bytes | None) -> bytes:

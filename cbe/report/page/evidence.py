@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from cbe.errors import InputError
 from cbe.report.best import Answer, Ranked, best
 from cbe.report.configs import Row, grouped, is_finite
-from cbe.report.lookup import read_study
+from cbe.report.lookup import data_facts, read_study
 from cbe.report.machines import Machines, machines
+from cbe.report.names import config_names, trial_order
 from cbe.spec import Objective, StudyConfig
 from cbe.store.folder import StudyFolder
 
@@ -46,10 +47,19 @@ _PAPER = (  # what the paper's own figures are of
 class Progress:
     """How the study stood when it was read."""
 
-    state: str  # running, silent, finished, halted, interrupted, new
+    state: str  # running, silent, finished, stopped, interrupted, new
     why: str | None
     heard: datetime | None
     elapsed_s: float | None
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What the study's driver found in its data; all empty in a study that recorded nothing."""
+
+    classes: tuple[str, ...] = ()
+    sentence: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,7 @@ class Evidence:
     progress: Progress
     read: datetime
     machines: Machines | None = None  # of a cluster of several
+    data: DataFacts = DataFacts()
 
     @property
     def objective(self) -> Objective:
@@ -84,6 +95,18 @@ class Evidence:
     def chosen(self) -> dict[str, Ranked]:
         """The configs that every figure names alike: the best that was searched, the paper's, the base."""
         return _chosen(self.answer)
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        return config_names(self.rows)
+
+    def name(self, row: Row) -> str:
+        """What a person calls the config of a trial; empty for a trial without one."""
+        return self._names.get(row["config_id"], "")
+
+    def called(self, part: str) -> str:
+        """One of the chosen configs in a sentence."""
+        return {"paper": "the paper’s config", "base": "the base"}.get(part) or self.chosen[part].name
 
     @cached_property
     def _parts(self) -> dict[str, str]:
@@ -115,7 +138,7 @@ def gather_any(folder: StudyFolder) -> Evidence:
     """Reads a study, also before its first trial."""
     study, now = read_study(folder), datetime.now(UTC)
     rows = folder.table("trials", _TRIALS).to_pylist()
-    rows.sort(key=lambda row: (row["role"] != "search", row["trial"]))
+    rows.sort(key=trial_order)
     progress = _progress(folder, now)
     if progress.state != "running":  # nobody is left to go on with them
         rows = [row | {"state": "interrupted"} if row["state"] == "running" else row for row in rows]
@@ -131,6 +154,7 @@ def gather_any(folder: StudyFolder) -> Evidence:
         progress=progress,
         read=now,
         machines=machines(folder),
+        data=_data(folder),
     )
 
 
@@ -138,13 +162,13 @@ def _answer(folder: StudyFolder, study: StudyConfig, rows: Sequence[Row]) -> tup
     if grouped(rows, study):
         return best(folder, max(_RANKED, study.confirm.configs), study), ""
     if not rows:
-        return None, "The first shows here as soon as it begins."
-    said = "No trial has been trained to its end."
+        return None, "The first trial appears here when it starts."
+    said = "No trial has completed."
     failed = [row for row in rows if row["state"] == "failed"]
     if not failed:
         return None, said
     last = max(failed, key=lambda row: (row["updated"] is not None, row["updated"], row["trial"]))
-    return None, f"{said} The last to fail was {last['trial']}: {last['error_class']}: {last['error_text']}"
+    return None, f"{said} Trial {last['trial']} failed last: {last['error_class']}: {last['error_text']}"
 
 
 def _chosen(answer: Answer | None) -> dict[str, Ranked]:
@@ -197,6 +221,12 @@ def _confusions(folder: StudyFolder, chosen: Sequence[str]) -> dict[str, Matrice
     return dict(found)
 
 
+def _data(folder: StudyFolder) -> DataFacts:
+    plain = data_facts(folder) or {}
+    classes, warnings = (tuple(map(str, plain.get(key) or ())) for key in ("classes", "warnings"))
+    return DataFacts(classes, str(plain.get("sentence") or ""), warnings)
+
+
 def _progress(folder: StudyFolder, now: datetime) -> Progress:
     content = folder.read(_STATUS)
     try:
@@ -207,7 +237,7 @@ def _progress(folder: StudyFolder, now: datetime) -> Progress:
     state = str(plain.get("state", "new"))
     if state == "running" and (heard is None or (now - heard).total_seconds() > _SILENT_S):
         state = "silent"
-    why, elapsed = plain.get("halted") or plain.get("why"), plain.get("elapsed_s")
+    why, elapsed = plain.get("stop_reason") or plain.get("why"), plain.get("elapsed_s")
     return Progress(
         state, str(why) if why else None, heard, float(elapsed) if isinstance(elapsed, int | float) else None
     )

@@ -10,7 +10,7 @@ from cbe.report.page.evidence import Evidence, gather_any
 from cbe.report.page.render import content, drawn, grouped, templates, to_json
 from cbe.store.folder import StudyFolder
 
-PARTS = ("answer", "search", "paper", "trials", "spent", "provenance")
+PARTS = ("answer", "search", "configs", "paper", "trials", "spent", "provenance")
 
 
 def live_page(folder: StudyFolder) -> dict[str, Any]:
@@ -43,4 +43,6 @@ def _settled(evidence: Evidence) -> Evidence:
 def _speaks(part: str, evidence: Evidence, told: dict[str, Any]) -> bool:
     if part in ("search", "paper"):
         return bool(told["panels"][part])
+    if part == "configs":
+        return bool(told["ranking"])
     return part == "answer" or bool(evidence.rows)

@@ -59,4 +59,9 @@ def figure(metric: str, value: float | None) -> str:
 
 
 def usd(amount: float | None) -> str:
-    return NOTHING if amount is None or not math.isfinite(amount) else f"${amount:,.2f}"
+    """An amount of money; a dash where there is no price, or nothing was spent.
+
+    >>> usd(1234.5), usd(0.0)
+    ('$1,234.50', '–')
+    """
+    return f"${amount:,.2f}" if amount and math.isfinite(amount) else NOTHING

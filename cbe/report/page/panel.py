@@ -45,7 +45,9 @@ def scaled(metric: str, values: Sequence[float | None]) -> list[float | None]:
 
 
 def value_axis(metric: str, **more: Any) -> dict[str, Any]:
-    return {"title": {"text": axis_title(metric)}, "rangemode": "tozero", **more}
+    """From 0; one in per cent ends at 100, with room for half a mark."""
+    share = {"autorangeoptions": {"clipmax": 103}} if METRICS[metric].unit == "%" else {}
+    return {"title": {"text": axis_title(metric)}, "rangemode": "tozero", **share, **more}
 
 
 def step_axis(**more: Any) -> dict[str, Any]:

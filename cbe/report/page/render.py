@@ -19,7 +19,7 @@ from cbe.report.page import tables
 from cbe.report.page.evidence import Evidence, gather
 from cbe.report.page.numbers import METRICS, axis_title
 from cbe.report.page.panel import Panel
-from cbe.report.page.panels import ANSWER, COST, PAPER, SEARCH, panels
+from cbe.report.page.panels import CONFIGS, COST, PAPER, SEARCH, panels
 from cbe.store.folder import StudyFolder
 
 _HERE = "cbe.report.page"
@@ -83,7 +83,7 @@ def templates() -> Environment:
 
 def grouped(evidence: Evidence) -> dict[str, list[Panel]]:
     """The panels by the part of the page that shows them."""
-    groups = {"answer": ANSWER, "search": SEARCH, "paper": PAPER, "cost": COST}
+    groups = {"search": SEARCH, "configs": CONFIGS, "paper": PAPER, "cost": COST}
     return {name: panels(evidence, makers) for name, makers in groups.items()}
 
 
@@ -106,13 +106,15 @@ def content(evidence: Evidence, found: Mapping[str, Sequence[Panel]]) -> dict[st
         "configs": keys,
         "searched": searched,
         "facts": tables.facts(evidence),
+        "about": tables.about(evidence),
         "trials": tables.trials(evidence),
         "spent": tables.spent(evidence),
         "provenance": tables.provenance(evidence),
         "so_far": tables.searched_best(evidence),
         "metric": axis_title(metric),
+        "metric_name": METRICS[metric].title,
         "unit": "points" if METRICS[metric].unit == "%" else "",
-        "test_note": "Used for selection, so that it says little about new images"
+        "test_note": "Used for selection, so it says little about new images"
         if on_test
         else "Not used for selection",
     }

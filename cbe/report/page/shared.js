@@ -80,14 +80,14 @@ globalThis.cbePage = (() => {
 
   // Small multiples take as many columns as there is room for.
   function fitted(layout, width) {
-    const { cells, width: least, height, between, most } = layout.meta || {};
+    const { cells, width: least, height, between, beside = 0, most } = layout.meta || {};
     if (!cells) return {};
     const columns = Math.max(1, Math.min(cells, most || 4, Math.floor(width / least)));
     const rows = Math.ceil(cells / columns);
-    const gap = Math.min(0.3, 80 / (width / columns));
+    const gap = Math.min(beside ? 0.55 : 0.3, (80 + beside) / (width / columns));
     const scale = layout.coloraxis ? { coloraxis: { ...layout.coloraxis, showscale: width > 600 } } : {};
     if (between) { // square cells: as high as they are wide, and as far apart as ticks and titles need
-      const side = ((width - (width > 600 ? 130 : 80)) * (1 - gap)) / (columns - gap);
+      const side = ((width - beside - (width > 600 ? 130 : 80)) * (1 - gap)) / (columns - gap);
       const grid = { ...layout.grid, rows, columns, xgap: gap, ygap: between / (side + between) };
       return { grid, height: rows * side + (rows - 1) * between + 110, ...scale };
     }
@@ -108,7 +108,15 @@ globalThis.cbePage = (() => {
         if (scrolls) frame.setAttribute(name, value); else frame.removeAttribute(name);
       }
     }
+    for (const each of document.querySelectorAll(".scroll")) {
+      const sideways = each.scrollWidth > each.clientWidth + 1;
+      const down = each.scrollHeight > each.clientHeight + 1;
+      if (sideways || down) each.dataset.scrolls = sideways && down ? "both" : sideways ? "sideways" : "down";
+      else delete each.dataset.scrolls;
+    }
   }
+  reachable();
+  window.addEventListener("resize", reachable);
 
   // The figures of a page. `clicked` is told the trial of a mark; `zoom` keeps what a reader has zoomed into.
   let underWay = 0;
@@ -252,5 +260,6 @@ globalThis.cbePage = (() => {
     return { refresh, mark };
   }
 
-  return { theming, figures, copying, trialTable };
+  const isDark = () => (theme === "auto" ? dark.matches : theme === "dark");
+  return { theming, isDark, whenThemed: (act) => heeding.push(act), figures, copying, trialTable, reachable };
 })();

@@ -16,11 +16,11 @@ from cbe.report.page.evidence import Evidence, point_of
 from cbe.report.page.numbers import METRICS, figure, number, usd
 from cbe.report.page.panel import shown
 from cbe.report.paired import Difference
-from cbe.report.published import labels
+from cbe.report.published import data_name, labels
 from cbe.spec import Parameter
 from cbe.words import NOTHING, duration, p_value, plural, point
 
-STATES = ("completed", "stopped", "running", "interrupted", "failed", "infeasible")
+STATES = ("completed", "pruned", "running", "interrupted", "failed", "infeasible")
 _MOST_TEXT = 600  # characters of an error
 
 
@@ -39,6 +39,7 @@ class Standing:
 
     rank: int | None
     name: str
+    config_id: str
     part: str  # chosen, paper, base or none of them
     n: int
     mean: str
@@ -58,6 +59,7 @@ class TrialLine:
     role: str
     state: str
     config: str
+    config_id: str
     point: str
     step: str
     objective: str
@@ -87,7 +89,8 @@ def ranking(evidence: Evidence) -> list[Standing]:
     return [
         Standing(
             rank=each.rank,
-            name=each.preset or each.config_id,
+            name=each.name,
+            config_id=each.config_id,
             part=parts.get(each.config_id, ""),
             n=each.n,
             mean=number(answer.metric, each.mean),
@@ -107,7 +110,7 @@ def _interval(metric: str, ranked: Ranked) -> str:
     if ranked.interval is None:
         return "no interval can be given"
     low, high = ranked.interval
-    return f"{number(metric, max(low, 0.0))} to {number(metric, high)}".replace(" ", "\u00a0")
+    return f"{number(metric, low)} to {number(metric, high)}".replace(" ", "\u00a0")
 
 
 def _gap(answer: Answer, found: Difference | None) -> Gap:
@@ -122,18 +125,18 @@ def difference_note(evidence: Evidence) -> str:
     answer = evidence.answer
     if answer is None:
         return ""
-    said = "Differences are paired: over runs on the same seed and label split, with their 95 % interval"
+    said = "Differences are paired: over runs on the same seed and label split, with a 95 % interval"
     if not answer.confirmed:
         return (
-            f"{said}. No p-value is given without a confirmation: the search chose the winner from many, "
-            "so that its difference is too good, too."
+            f"{said}. No p-value is given without a confirmation: the search chose the best of many configs, "
+            "which makes its difference look too large."
         )
     said += " and the p-value of a t-test."
     if sum(each.preset is None for each in answer.ranked) > 1:
         said += (
-            " p-values are of single comparisons; “better” in the sentence allows for the number confirmed."
+            " p-values are for single comparisons; “better” is corrected for the number of configs confirmed."
         )
-    return f"{said} What the search said is too good by having been chosen."
+    return f"{said} The search’s own figure looks too good, because it was used to choose the config."
 
 
 def searched(evidence: Evidence) -> tuple[list[str], list[tuple[str, str, list[str]]]]:
@@ -143,7 +146,7 @@ def searched(evidence: Evidence) -> tuple[list[str], list[tuple[str, str, list[s
         (key, _space(parameter), [shown(each.point.get(key, NOTHING)) for each in ranked])
         for key, parameter in evidence.study.search.items()
     ]
-    return [each.preset or each.config_id for each in ranked], rows
+    return [each.name for each in ranked], rows
 
 
 def _space(parameter: Parameter) -> str:
@@ -167,7 +170,8 @@ def _line(evidence: Evidence, row: Row) -> TrialLine:
         trial=row["trial"],
         role=f"{row['role']}, {row['preset']}" if row["preset"] else str(row["role"] or NOTHING),
         state=str(row["state"]),
-        config=row["config_id"] or NOTHING,
+        config=evidence.name(row) or NOTHING,
+        config_id=row["config_id"] or "",
         point=point(point_of(row)),
         step=f"{row['step'] or 0:,}/{row['steps']:,}" if row["steps"] else NOTHING,
         objective=number(metric, row["objective"]),
@@ -191,7 +195,7 @@ def spent(evidence: Evidence) -> list[Spent]:
             trials=len(rows),
             wall=duration(_sum(rows, "wall_s")),
             share=round(100 * _sum(rows, "wall_s") / whole, 1) if whole else 0.0,
-            gpu=f"{_sum(rows, 'gpu_s') / 3600:,.2f}",
+            gpu=f"{hours:,.2f}" if (hours := _sum(rows, "gpu_s") / 3600) else NOTHING,
             cost=usd(_sum(rows, "cost_usd")),
         )
         for name, rows in [*groups, ("all", list(evidence.rows))]
@@ -206,7 +210,7 @@ def facts(evidence: Evidence) -> list[tuple[str, str]]:
     """The study in a few words each."""
     study, rows = evidence.study, evidence.rows
     by_state = " · ".join(f"{n:,} {state}" for state in STATES if (n := evidence.counts[state]))
-    data = f"{study.data.source} with {labels(study.data)} labels"
+    data = f"{data_name(study.data)} with {labels(study.data)} labels"
     found = [
         ("Trials", by_state),
         (
@@ -217,10 +221,18 @@ def facts(evidence: Evidence) -> list[tuple[str, str]]:
         ("Cost", _cost(rows) if rows else ""),
         ("Searched on", _pairs(row for row in rows if row["role"] == "search")),
         ("Confirmed on", _pairs(row for row in rows if row["role"] == "confirm")),
+        ("Data", evidence.data.sentence),
         ("Trains", f"{study.method.name}, {study.model.name}, {study.training.steps:,} steps, {data}"),
         ("Searched by", f"{study.sampler.name}, scheduler {study.scheduler.name}"),
     ]
     return [(name, text) for name, text in found if text]
+
+
+def about(evidence: Evidence) -> str:
+    """The study in one line."""
+    study = evidence.study
+    trials = f", {plural(len(evidence.rows), 'trial')}" if evidence.rows else ""
+    return f"{data_name(study.data)} with {labels(study.data)} labels, {study.method.name}{trials}"
 
 
 def _time(evidence: Evidence) -> str:
@@ -230,7 +242,8 @@ def _time(evidence: Evidence) -> str:
 
 
 def _cost(rows: Sequence[Row]) -> str:
-    return f"{usd(_sum(rows, 'cost_usd'))}, {_sum(rows, 'gpu_s') / 3600:,.2f} GPU hours"
+    price, gpu_hours = usd(_sum(rows, "cost_usd")), _sum(rows, "gpu_s") / 3600
+    return f"{price}, {gpu_hours:,.2f} GPU hours" if gpu_hours else price
 
 
 def _pairs(rows: Iterable[Row]) -> str:
@@ -254,11 +267,11 @@ def banner(evidence: Evidence) -> str:
         return ""
     if progress.state == "running":
         under_way = plural(evidence.counts["running"], "trial")
-        return f"Running: as of {at}, {under_way} under way. All below may still change."
+        return f"Running: {under_way} under way as of {at}. All figures may still change."
     if progress.state == "silent":
-        return f"Not finished as of {at}: its driver was last heard of at {moment(progress.heard)}."
+        return f"Not finished as of {at}: its driver last reported at {moment(progress.heard)}."
     why = f" ({progress.why})" if progress.why else ""
-    said = {"halted": "stopped before its end", "interrupted": "interrupted"}.get(progress.state)
+    said = {"stopped": "stopped before its end", "interrupted": "interrupted"}.get(progress.state)
     return f"Not finished as of {at}{f': {said}{why}' if said else ''}."
 
 
@@ -277,7 +290,7 @@ def provenance(evidence: Evidence) -> list[tuple[str, str]]:
             versions.setdefault(package, set()).add(str(version))
     found: list[tuple[str, str]] = [
         ("First trial", moment(begun)),
-        ("Last word", moment(updated)),
+        ("Last update", moment(updated)),
         ("Report made", f"{moment(evidence.read)}, by cbe {__version__}"),
         ("Versions", ", ".join(f"{name} {' and '.join(sorted(all_))}" for name, all_ in versions.items())),
         ("Git commit", _distinct(rows, "git_commit")),
@@ -303,4 +316,4 @@ def searched_best(evidence: Evidence) -> str:
     better = min if evidence.objective.direction == "minimize" else max
     best = better(valued, key=lambda row: row["objective"])
     value = figure(evidence.objective.metric, best["objective"])
-    return f"{best['trial']}, {best['state']}, stands at {value}."
+    return f"Best so far: {best['trial']} ({best['state']}) with {value}."

@@ -184,7 +184,7 @@ def _about(runs: Runs) -> list[str]:
 def _chosen(runs: Runs, tuned: str) -> str:
     metric, first = runs.study.objectives[0].metric, runs.ranked[0].preset
     by = "test labels, which makes its error too low" if metric == "test_error" else metric.replace("_", " ")
-    said = f"{runs.study.name}: tuned is {tuned}, of the searched configs the best by {by}"
+    said = f"{runs.study.name}: tuned is {runs.names[tuned]}, of the searched configs the best by {by}"
     if first:
         said += f"; {'the base' if first == 'base' else 'the paper’s config'} ranks above it"
     if runs.role == "search" and metric != "test_error":

@@ -12,6 +12,7 @@ from typing import Literal
 
 from cbe.report.best import Ranked, best
 from cbe.report.configs import Config, Role, Row, deciding_role, grouped, is_finite, pair_of
+from cbe.report.names import config_names
 from cbe.report.paired import Pair
 from cbe.report.published import DATA, NAMES, data_name, labels, setting
 from cbe.spec import StudyConfig
@@ -70,6 +71,11 @@ class Runs:
         return None if self.whole else next((r.config_id for r in self.ranked if not r.preset), None)
 
     @cached_property
+    def names(self) -> dict[str, str]:
+        """What configs are called, by config_id."""
+        return config_names(self.rows)
+
+    @cached_property
     def configs(self) -> list[Config]:
         """Those shown: all, or the base, the paper's and the tuned one."""
         if self.whole:
@@ -102,7 +108,7 @@ class Runs:
         """Runs that did not reach their end, by state: of the configs shown, or of all that should be."""
         shown = {config.config_id for config in self.configs}
         ours = (row for row in self.rows if self.whole or row["config_id"] in shown)
-        ended = ("stopped", "failed")
+        ended = ("pruned", "failed")
         return Counter(row["state"] for row in ours if row["role"] == self.role and row["state"] in ended)
 
     @property
@@ -148,13 +154,12 @@ def called(row: Row) -> str:
 
 
 def named(runs: Runs, names: Mapping[str, str]) -> dict[str, str]:
-    """A name of its own for each config: where two would have the same, their ids tell them apart."""
+    """A name of its own for each config: two that would have the same are told apart by their trials."""
     own = {id_: f"{name}, tuned" if id_ == runs.tuned else name for id_, name in names.items()}
     times = Counter(own.values())
-    presets = {config.config_id: config.preset for config in runs.configs}
     which = {"paper": "the paper's", "base": "the base"}
     return {
-        id_: f"{name} ({which.get(presets[id_] or '', id_)})" if times[name] > 1 else name
+        id_: f"{name} ({which.get(runs.names[id_], runs.names[id_])})" if times[name] > 1 else name
         for id_, name in own.items()
     }
 

@@ -27,9 +27,11 @@ MOST_ROWS = 10_000
 router = APIRouter(prefix="/api", tags=["answers"])
 
 
-@router.get("/studies/{name}/best", responses={200: {"model": Answer}})
+@router.get(
+    "/studies/{name}/best", responses={200: {"model": Answer}}, summary="Get the best configs of a study"
+)
 async def best_of(service: Ours, who: Reader, name: Study, k: Many = 1, where: Condition = None) -> Response:
-    """The k best configs of a study, and how sure that is."""
+    """Ranks the k best configs of a study, with intervals and paired differences."""
     folder = await service.find(name)
 
     async def find() -> bytes:
@@ -40,9 +42,9 @@ async def best_of(service: Ours, who: Reader, name: Study, k: Many = 1, where: C
     return _json(await service.kept.get(("best", name, k, where), _ended(service, name), find))
 
 
-@router.get("/best", responses={200: {"model": Tasks}})
+@router.get("/best", responses={200: {"model": Tasks}}, summary="Get the best configs of all studies")
 async def best_of_all(service: Ours, who: Reader, k: Many = 1, where: Condition = None) -> Response:
-    """The k best configs of all studies, for each set of images and labels."""
+    """Ranks the k best configs of all studies, for each set of images and labels."""
 
     async def find() -> bytes:
         given = (service.store.uri, k, where)
@@ -54,18 +56,23 @@ async def best_of_all(service: Ours, who: Reader, k: Many = 1, where: Condition 
     return _json(await service.kept.get(("best", k, where), state, find))
 
 
-@router.post("/sql", responses={200: {"model": Table}})
+@router.post("/sql", responses={200: {"model": Table}}, summary="Run a SQL query")
 async def sql(service: Ours, who: Reader, asked: Query) -> Response:
-    """The answer to one SELECT over trials, metrics, confusions and events; its first 10,000 rows."""
+    """Answers one SELECT over trials, metrics, confusions and events, with at most 10,000 rows."""
     if asked.study is not None:
         await asyncio.to_thread(service.known, asked.study)
     given = (service.store.uri, asked.query, asked.study, SQL_S, MOST_ROWS)
     return _json(await service.queries.answer(work.sql, *given, timeout_s=SQL_S + 1))
 
 
-@router.get("/studies/{name}/report", response_class=Response, responses=text_of("text/html"))
+@router.get(
+    "/studies/{name}/report",
+    response_class=Response,
+    responses=text_of("text/html"),
+    summary="Download a study's report",
+)
 async def report(service: Ours, who: Reader, name: Study) -> Response:
-    """The study's report: one HTML file that opens anywhere."""
+    """Gives the study's report: one HTML file that needs no other."""
     await service.find(name)
 
     async def find() -> bytes:
@@ -77,9 +84,11 @@ async def report(service: Ours, who: Reader, name: Study) -> Response:
     return HTMLResponse(content, headers=headers)
 
 
-@router.get("/studies/{name}/page", responses={200: {"model": Page}})
+@router.get(
+    "/studies/{name}/page", responses={200: {"model": Page}}, summary="Get the parts of a study's page"
+)
 async def page(service: Ours, who: Reader, name: Study) -> Response:
-    """The report's parts, for a page that updates itself."""
+    """Gives the parts of the report as HTML and figures, for a page that updates itself."""
     await service.find(name)
 
     async def find() -> bytes:
@@ -88,16 +97,18 @@ async def page(service: Ours, who: Reader, name: Study) -> Response:
     return _json(await service.kept.get(("page", name), _version(service, name), find))
 
 
-@router.post("/check", responses={200: {"model": Checked}}, openapi_extra=STUDY_FILE)
+@router.post(
+    "/check", responses={200: {"model": Checked}}, openapi_extra=STUDY_FILE, summary="Check a study file"
+)
 async def check(service: Ours, who: Reader, sent: StudyFile) -> Response:
-    """What is wrong with a study file, each fault with its line; or what the file asks for."""
+    """Lists the faults of a study file with their lines; without faults, says what the file asks for."""
     found = await service.check(*sent)
     return _json(encode({"faults": found["faults"], "about": found["about"]}))
 
 
-@router.post("/plan", responses={200: {"model": PlanShape}}, openapi_extra=STUDY_FILE)
+@router.post("/plan", responses={200: {"model": PlanShape}}, openapi_extra=STUDY_FILE, summary="Plan a study")
 async def plan(service: Ours, who: Submitter, sent: StudyFile, questions: Questions) -> Response:
-    """What a study will take: trials, steps, time and cost, by a probe of a few steps on this machine."""
+    """Estimates trials, steps, time and cost of a study by training a few steps on this machine."""
     found = await service.check(*sent)
     if found["faults"]:
         raise work.config_error(found["faults"])

@@ -27,7 +27,7 @@ log = logging.getLogger("cbe.service")
 router = APIRouter(prefix="/api", tags=["studies"])
 
 
-@router.get("/studies", responses={200: {"model": Studies}})
+@router.get("/studies", responses={200: {"model": Studies}}, summary="List studies")
 async def list_studies(
     service: Ours,
     who: Reader,
@@ -37,7 +37,7 @@ async def list_studies(
     limit: Limit = 50,
     offset: Offset = 0,
 ) -> Response:
-    """All studies, the latest first."""
+    """Lists all studies, the latest first."""
     found = [
         each
         for each in service.board.latest
@@ -57,6 +57,7 @@ async def list_studies(
         201: {"model": StandingShape, "description": "Taken into the queue"},
         200: {"model": StandingShape, "description": "The same file was submitted before"},
     },
+    summary="Submit a study",
 )
 async def submit(
     service: Ours,
@@ -65,7 +66,7 @@ async def submit(
     deeds: Deeds,
     priority: Annotated[int, Query(ge=-100, le=100)] = 0,
 ) -> Response:
-    """Submit a study file; the same file again is the same study, another one under its name is refused."""
+    """Takes a study file. The same file again is the same study; another file under its name is refused."""
     found = await service.check(*sent)
     if found["faults"]:
         raise config_error(found["faults"])
@@ -73,9 +74,9 @@ async def submit(
     return await _standing(service, name, 201 if new else 200)
 
 
-@router.get("/studies/{name}", responses={200: {"model": StudyShape}})
+@router.get("/studies/{name}", responses={200: {"model": StudyShape}}, summary="Show a study and its trials")
 async def show(service: Ours, who: Reader, name: Study) -> Response:
-    """One study with all its trials."""
+    """Shows a study with all its trials."""
     found = service.board.get(name)
     if found is None:
         await service.find(name)
@@ -88,38 +89,47 @@ async def show(service: Ours, who: Reader, name: Study) -> Response:
     return _json(found.whole)
 
 
-@router.get("/studies/{name}/file", response_class=Response, responses=text_of("text/yaml", "object"))
+@router.get(
+    "/studies/{name}/file",
+    response_class=Response,
+    responses=text_of("text/yaml", "object"),
+    summary="Get a study's file",
+)
 async def file(service: Ours, who: Reader, name: Study) -> Response:
-    """The study's file."""
+    """Gives the study's YAML file."""
     folder = await service.find(name)
     content = await asyncio.to_thread(folder.read, FILE)
     return PlainTextResponse(content or b"", media_type="text/yaml")
 
 
-@router.patch("/studies/{name}", responses={200: {"model": StandingShape}})
+@router.patch(
+    "/studies/{name}",
+    responses={200: {"model": StandingShape}},
+    summary="Change a study's budget, space or priority",
+)
 async def amend(service: Ours, who: Submitter, name: Study, change: Change, deeds: Deeds) -> Response:
-    """Change a study's budget, space or priority; its trials stay comparable."""
+    """Changes what leaves the study's trials comparable: its budget, search space or priority."""
     await deeds.run(service.amend, name, who, change.settings, change.priority)
     return await _standing(service, name)
 
 
-@router.post("/studies/{name}/stop", responses={200: {"model": StandingShape}})
+@router.post("/studies/{name}/stop", responses={200: {"model": StandingShape}}, summary="Stop a study")
 async def stop(service: Ours, who: Submitter, name: Study, deeds: Deeds, now: bool = False) -> Response:
-    """Take a study out of the queue, or stop it in order; `now` does not wait for its trials' checkpoints."""
+    """Removes a study from the queue, or stops it; `now` does not wait for its trials' checkpoints."""
     await deeds.run(service.stop, name, who, now=now)
     return await _standing(service, name)
 
 
-@router.post("/studies/{name}/resume", responses={200: {"model": StandingShape}})
+@router.post("/studies/{name}/resume", responses={200: {"model": StandingShape}}, summary="Resume a study")
 async def resume(
     service: Ours, who: Submitter, name: Study, deeds: Deeds, given: Resume | None = None
 ) -> Response:
-    """Go on with a study where it was stopped, with more budget where that is set."""
+    """Continues a study where it stopped, with a larger budget if one is given."""
     await deeds.run(service.resume, name, who, given.settings if given else None)
     return await _standing(service, name)
 
 
-@router.delete("/studies/{name}", status_code=204, response_class=Response)
+@router.delete("/studies/{name}", status_code=204, response_class=Response, summary="Delete a study")
 async def delete(
     service: Ours,
     who: Submitter,
@@ -127,7 +137,7 @@ async def delete(
     deeds: Deeds,
     confirm: Annotated[str, Query(max_length=64, description="The study's name again")] = "",
 ) -> Response:
-    """Delete a study with all its results, for good."""
+    """Deletes a study and all its results. This cannot be undone."""
     await service.find(name)
     if confirm != name:
         raise Conflict(f"{name}: is deleted for good with all its results; say so with ?confirm={name}")
@@ -136,7 +146,12 @@ async def delete(
     return Response(status_code=204)
 
 
-@router.get("/studies/{name}/logs", response_class=Response, responses=text_of("text/plain"))
+@router.get(
+    "/studies/{name}/logs",
+    response_class=Response,
+    responses=text_of("text/plain"),
+    summary="Read a driver's log",
+)
 async def logs(
     request: Request,
     service: Ours,
@@ -146,7 +161,7 @@ async def logs(
     tail: Annotated[int, Query(ge=1, le=100_000, description="The last lines")] = 500,
     follow: bool = False,
 ) -> Response:
-    """What the study's driver prints; `follow` goes on until it ends."""
+    """Gives what the study's driver printed; with `follow`, until it ends."""
     await service.find(name)
     if await questions.run(service.jobs.find, name) is None:
         return PlainTextResponse("")
@@ -160,15 +175,22 @@ async def logs(
     return PlainTextResponse(await questions.run(find))
 
 
-@router.get("/events", response_class=Response, responses=text_of("text/event-stream"))
+@router.get(
+    "/events", response_class=Response, responses=text_of("text/event-stream"), summary="Follow all studies"
+)
 async def events(request: Request, service: Ours, who: Reader) -> Response:
-    """How all studies stand, now and whenever that changes, as server-sent events."""
+    """Sends the state of all studies now and after each change, as server-sent events."""
     return Live(request, who, service.board.listen(), "text/event-stream")
 
 
-@router.get("/studies/{name}/events", response_class=Response, responses=text_of("text/event-stream"))
+@router.get(
+    "/studies/{name}/events",
+    response_class=Response,
+    responses=text_of("text/event-stream"),
+    summary="Follow a study",
+)
 async def study_events(request: Request, service: Ours, who: Reader, name: Study) -> Response:
-    """How a study and its trials stand, now and whenever that changes, as server-sent events."""
+    """Sends the state of a study and its trials now and after each change, as server-sent events."""
     await service.find(name)
     return Live(request, who, service.board.listen_to(name), "text/event-stream")
 

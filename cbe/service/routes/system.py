@@ -18,48 +18,54 @@ from cbe.service.shapes import Cluster, Events, Health, Me, Ready
 router = APIRouter(tags=["service"])
 
 
-@router.get("/healthz")
+@router.get("/healthz", summary="Is the service up?")
 async def healthz() -> Health:
-    """Whether the service answers at all."""
+    """Says whether the service answers."""
     return Health(service="cbe-studies", status="ok", version=__version__)
 
 
-@router.get("/readyz", responses={200: {"model": Ready}, 503: {"model": Ready}})
+@router.get(
+    "/readyz",
+    responses={200: {"model": Ready}, 503: {"model": Ready}},
+    summary="Are the store and the cluster reachable?",
+)
 async def readyz(service: Ours) -> Response:
-    """Whether its store and its cluster answer, too; why not is told to those with a token."""
+    """Says whether the store and the cluster answer; /api/problems says why not, to those with a token."""
     store = "away" if service.board.problem else "ok"
     ray = "away" if service.keeper.problem else "ok"
     return JSONResponse({"store": store, "ray": ray}, 200 if store == ray == "ok" else 503)
 
 
-@router.get("/metrics", response_class=Response, responses=text_of("text/plain"))
+@router.get(
+    "/metrics", response_class=Response, responses=text_of("text/plain"), summary="Get metrics for Prometheus"
+)
 async def figures(request: Request, who: Reader) -> Response:
-    """Figures for Prometheus."""
+    """Gives the service's metrics in the format of Prometheus."""
     content = await asyncio.to_thread(request.app.state.figures.text)
     return Response(content, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-@router.get("/api/me")
+@router.get("/api/me", summary="Who am I?")
 async def me(request: Request, who: Reader) -> Me:
-    """Who calls, and what they may do."""
+    """Says who calls, and with which role."""
     return Me(name=who.name, role=who.role, open=await is_open(request))
 
 
-@router.get("/api/cluster", responses={200: {"model": Cluster}})
+@router.get("/api/cluster", responses={200: {"model": Cluster}}, summary="Show the cluster")
 async def cluster(service: Ours, who: Reader, questions: Questions) -> Response:
-    """The cluster's nodes, and what is used of what they have together."""
+    """Lists the cluster's nodes, and how much of their resources is used."""
     found = await questions.run(service.jobs.resources)
     return Response(encode(found), media_type="application/json")
 
 
-@router.get("/api/problems")
+@router.get("/api/problems", summary="Show current problems")
 async def problems(service: Ours, who: Reader) -> dict[str, str | None]:
-    """Why the store or the cluster could not be asked of late."""
+    """Says why the store or the cluster did not answer lately."""
     return {"store": service.board.problem, "ray": service.keeper.problem}
 
 
-@router.get("/api/audit", responses={200: {"model": Events}})
+@router.get("/api/audit", responses={200: {"model": Events}}, summary="Read the audit log")
 async def audit(service: Ours, who: Admin, limit: Annotated[int, Query(ge=1, le=10_000)] = 100) -> Response:
-    """What was done by whom, the latest first."""
+    """Lists who did what, the latest first."""
     found = await asyncio.to_thread(service.audit.latest, limit)
     return Response(encode({"events": found}), media_type="application/json")

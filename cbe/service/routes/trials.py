@@ -22,7 +22,7 @@ METRICS_S = 20.0
 router = APIRouter(prefix="/api/studies/{name}", tags=["trials"])
 
 
-@router.get("/trials", responses={200: {"model": Trials}})
+@router.get("/trials", responses={200: {"model": Trials}}, summary="List trials")
 async def list_trials(
     service: Ours,
     who: Reader,
@@ -32,7 +32,7 @@ async def list_trials(
     limit: Limit = 1000,
     offset: Offset = 0,
 ) -> Response:
-    """The trials of a study, those of the search first."""
+    """Lists the trials of a study, those of the search first."""
     await service.find(name)
     seen = service.board.get(name)
     rows = list(seen.rows.values()) if seen else []
@@ -40,9 +40,9 @@ async def list_trials(
     return _json(encode({"total": len(found), "trials": found[offset : offset + limit]}))
 
 
-@router.get("/trials/{trial}", responses={200: {"model": TrialShape}})
+@router.get("/trials/{trial}", responses={200: {"model": TrialShape}}, summary="Show a trial")
 async def show_trial(request: Request, service: Ours, who: Reader, name: Study, trial: Trial) -> Response:
-    """One trial: its config, curve and events, and the command that trains it again."""
+    """Shows a trial: its config, curve and events, and the command that trains it again."""
     await service.find(name)
     try:
         found = (await asyncio.to_thread(trial_of, service.store, name, trial)).to_plain()
@@ -55,7 +55,7 @@ async def show_trial(request: Request, service: Ours, who: Reader, name: Study, 
     return _json(encode(found))
 
 
-@router.get("/metrics", responses={200: {"model": Metrics}})
+@router.get("/metrics", responses={200: {"model": Metrics}}, summary="Get learning curves")
 async def metrics(
     service: Ours,
     who: Reader,
@@ -64,7 +64,7 @@ async def metrics(
     limit: Limit = 1000,
     offset: Offset = 0,
 ) -> Response:
-    """The reports of a study's trials, or of one trial, in the order of trials and steps."""
+    """Gives the evaluations of a study's trials, or of one trial, by trial and step."""
     await service.find(name)
     given = (service.store.uri, name, trial, limit, offset)
     return _json(await service.apart.answer(work.metrics, *given, timeout_s=METRICS_S))

@@ -12,8 +12,9 @@ export const draft = {
   set(text) { try { sessionStorage.setItem(DRAFT, text); } catch { /* only as long as the page */ } },
 };
 
-// `changed` is called after every change, `refused` with a text where a file cannot be taken.
-export function editor(describedBy, changed, refused) {
+// `changed` is called after every change, `refused` with a text where a file cannot be taken. It opens with the
+// draft, or else with the example: an empty editor does not show what a study is.
+export function editor(describedBy, changed, refused, example) {
   const gutter = el("pre", { class: "gutter", "aria-hidden": "true" });
   const text = el("textarea", {
     id: "yaml", spellcheck: "false", autocomplete: "off", autocapitalize: "off", wrap: "off", rows: "24",
@@ -79,7 +80,7 @@ export function editor(describedBy, changed, refused) {
     event.preventDefault();
     take(event.dataTransfer.files[0]);
   });
-  text.value = draft.get();
+  text.value = draft.get() || example;
   count();
   return { place, put, take, mark, goTo, get value() { return text.value; } };
 }

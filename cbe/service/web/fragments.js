@@ -1,7 +1,7 @@
 // HTML that the service has rendered and escaped, put in place of what it said before: what is the same stays,
 // and with it the reader's place, focus, selection, open details, filter and zoom.
 
-const OWN_ATTRIBUTES = "tr[data-trial], th[data-key], details, input, .frame, .plot"; // the page writes these itself
+const OWN_ATTRIBUTES = "tr[data-trial], th[data-key], details, input, .scroll, .frame, .plot"; // the page writes these itself
 const OWN_CONTENT = ".plot, output, .copy";
 
 export function renew(place, html) {

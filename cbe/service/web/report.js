@@ -7,7 +7,7 @@ import { renew } from "./fragments.js";
 
 const PARTS = {
   answer: ["sentence", "Answer"], search: ["search-title", "Search"],
-  paper: ["paper-title", "Paper’s figures"], trials: ["trials-title", "Trials"],
+  configs: ["configs-title", "Best configs"], paper: ["paper-title", "Paper’s figures"], trials: ["trials-title", "Trials"],
   spent: ["spent-title", "Time and cost"], provenance: ["provenance-title", "Provenance"],
 };
 const LEAST_MS = 5000;
@@ -41,6 +41,7 @@ export function report(name, openTrial) {
     const found = find("trial-table");
     if (table && table.of === found) table.refresh();
     else table = found && { of: found, ...globalThis.cbePage.trialTable(found, find("filter"), find("shown")) };
+    globalThis.cbePage.reachable();
     if (anchor) {
       window.scrollBy({ top: anchor.element.getBoundingClientRect().top - anchor.top, behavior: "instant" });
     }

@@ -6,11 +6,12 @@ import { announce, code, complain, el, write } from "./dom.js";
 import { ACTIVE } from "./words.js";
 
 const STOPS = ["queued", "starting", "running"];
-const RESUMES = ["new", "halted", "interrupted", "failed", "finished"];
+const RESUMES = ["new", "stopped", "interrupted", "failed", "finished"];
 
 export function steering(name, me) {
   let standing = null;
   let gone = false;
+  const may = new Map(); // by button: whether it can be pressed now
   const stop = button("stop", "Stop", () => steer("stop", "asked to stop"));
   const resume = button("resume", "Resume …", askHowFar);
   const download = button("download", "Download report", report);
@@ -30,10 +31,15 @@ export function steering(name, me) {
       } catch (fault) {
         if (fault.status !== 401) complain(fault);
       } finally {
-        made.disabled = false;
+        made.disabled = !may.get(made);
       }
     });
+    may.set(made, true);
     return made;
+  }
+  function possible(made, now) {
+    may.set(made, now);
+    made.disabled = !now;
   }
   async function steer(verb, told, body) {
     fill(await ask(studyPath(name, `/${verb}`), { method: "POST", body }));
@@ -42,12 +48,14 @@ export function steering(name, me) {
   function fill(now) {
     standing = now;
     const mine = me.open || me.role === "admin" || (me.role === "submit" && now.owner === me.name);
-    stop.hidden = !mine || !STOPS.includes(now.state);
-    resume.hidden = !mine || !RESUMES.includes(now.state);
-    remove.hidden = !mine || ACTIVE.includes(now.state) || now.state === "queued";
-    download.hidden = now.state === "unreadable" || !Object.values(now.counts || {}).some(Boolean);
-    if (!stop.hidden) write(stop, now.state === "queued" ? "Leave the queue" : "Stop");
-    if (!resume.hidden) write(resume, `${begins()} …`);
+    // Each keeps its place: what cannot be done now is disabled, what this reader never may is hidden.
+    for (const each of [stop, resume, remove]) each.hidden = !mine;
+    possible(stop, STOPS.includes(now.state));
+    possible(resume, RESUMES.includes(now.state));
+    possible(remove, !ACTIVE.includes(now.state) && now.state !== "queued");
+    possible(download, now.state !== "unreadable" && Object.values(now.counts || {}).some(Boolean));
+    write(stop, now.state === "queued" ? "Leave the queue" : "Stop");
+    write(resume, `${begins()} …`);
   }
 
   // One that has never run is not resumed.

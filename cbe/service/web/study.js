@@ -79,7 +79,7 @@ function heading(name, me) {
     last = now;
     show(question, now.question);
     show(about, whose(now));
-    show(problem, halted(now) || (ACTIVE.includes(now.state) && now.problem) || "");
+    show(problem, ended(now) || (ACTIVE.includes(now.state) && now.problem) || "");
     steer.fill(now);
   }
   function explain(now) {
@@ -91,8 +91,8 @@ function heading(name, me) {
   return { part, fill, leaving: steer.leaving };
 }
 
-function halted({ state, why }) {
-  const names = { halted: "Halted", interrupted: "Interrupted" };
+function ended({ state, why }) {
+  const names = { stopped: "Stopped", interrupted: "Interrupted" };
   return why && names[state] ? `${names[state]}: ${why}` : "";
 }
 

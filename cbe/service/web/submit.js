@@ -30,7 +30,7 @@ export function open(main, me) {
   const allowed = me.role !== "read";
   const refused = allowed ? "" : "Your token may only read. Ask for one with the role submit.";
   const trouble = el("p", { id: "submit-trouble", class: "fault", role: "alert" }, refused);
-  const file = editor("check faults", changed, (text) => write(trouble, text));
+  const file = editor("check faults", changed, (text) => write(trouble, text), EXAMPLE);
   const checked = checking(file, () => allow());
   const plan = planning(file);
   const submit = el("button", { type: "submit", id: "submit", class: "primary", disabled: true }, "Submit");
@@ -95,7 +95,7 @@ function tools(file) {
   }
   return el("p", { class: "tools" },
     el("label", { for: "yaml" }, "Study, in YAML"),
-    el("button", { type: "button", id: "example", onclick: start }, "Start from an example"),
+    el("button", { type: "button", id: "example", onclick: start }, "Back to the example"),
     el("label", { for: "upload", class: "button file" }, "Open a file", upload));
 }
 
@@ -214,5 +214,5 @@ function priced(found) {
 
 function price(found) {
   if (!found) return "";
-  return found.high > 0 ? `$${range(found, 2).replace(" to ", " to $")}` : "nothing, at no price per hour";
+  return found.high > 0 ? `$${range(found, 2).replace(" to ", " to $")}` : "–";
 }

@@ -3,7 +3,7 @@
 export const NOTHING = "–";
 export const ACTIVE = ["starting", "running", "stopping"];
 export const STATES = [
-  "running", "starting", "stopping", "queued", "new", "finished", "halted", "interrupted", "failed", "unreadable",
+  "running", "starting", "stopping", "queued", "new", "finished", "stopped", "interrupted", "failed", "unreadable",
 ];
 
 const METRICS = {
@@ -50,7 +50,7 @@ export function range(found, digits = 0) {
 
 function unitOf(seconds) { return seconds < 90 ? [1, "s"] : seconds < 5400 ? [60, "min"] : [3600, "h"]; }
 
-export function usd(amount) { return known(amount) ? `$${fixed(amount, 2)}` : NOTHING; }
+export function usd(amount) { return known(amount) && amount > 0 ? `$${fixed(amount, 2)}` : NOTHING; }
 
 // What a study took: money where it costs any, and hours.
 export function spent(found) {

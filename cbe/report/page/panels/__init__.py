@@ -24,11 +24,11 @@ from cbe.report.page.panels.slices import slices
 
 Maker = Callable[[Evidence], Panel | None]
 
-ANSWER: tuple[Maker, ...] = (intervals,)
 SEARCH: tuple[Maker, ...] = (history, curves, pareto, matters, parallel, slices)
+CONFIGS: tuple[Maker, ...] = (intervals,)
 PAPER: tuple[Maker, ...] = (pseudo_labels, ablation, confusions, heads, lemma)
 COST: tuple[Maker, ...] = (machines,)
-PANELS: tuple[Maker, ...] = (*ANSWER, *SEARCH, *PAPER, *COST)
+PANELS: tuple[Maker, ...] = (*SEARCH, *CONFIGS, *PAPER, *COST)
 
 
 def panels(evidence: Evidence, makers: Sequence[Maker] = PANELS) -> list[Panel]:

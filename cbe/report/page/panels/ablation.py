@@ -10,7 +10,7 @@ from cbe.report.configs import Row, counts
 from cbe.report.page.evidence import Evidence, point_of
 from cbe.report.page.numbers import METRICS
 from cbe.report.page.panel import SERIES, Panel, band, legend, shown, step_axis, value_axis
-from cbe.report.page.panels.paper import over_runs
+from cbe.report.page.panels.paper import UNKNOWN, has_values, over_runs
 from cbe.spec import Parameter
 
 _KEYS = {"loss.weights.lb": "lb", "loss.weights.lv": "lv"}
@@ -24,8 +24,10 @@ def ablation(evidence: Evidence) -> Panel | None:
         return None
     groups = _groups(evidence, keys)
     trained = {name: [row for row in rows if counts(row)] for name, rows in groups.items()}
+    trials = [row["trial"] for rows in trained.values() for row in rows]
+    metrics = [metric for metric in _METRICS if has_values(evidence, metric, trials)]
     data: list[dict[str, Any]] = []
-    for place, metric in enumerate(_METRICS, start=1):
+    for place, metric in enumerate(metrics, start=1):
         at = str(place) if place > 1 else ""
         for number, (name, rows) in enumerate(trained.items()):
             traces = _traces(
@@ -37,17 +39,19 @@ def ablation(evidence: Evidence) -> Panel | None:
             ]
     if len({trace["legendgroup"] for trace in data}) < 2:
         return None
-    layout = {
+    layout: dict[str, Any] = {
         **{"height": 380, "legend": legend(), "hovermode": "x unified"},
-        "grid": {"rows": 1, "columns": 2, "pattern": "independent"},
-        "meta": {"cells": 2, "width": 420, "height": 360},
-        **{"xaxis": step_axis(), "yaxis": value_axis(_METRICS[0])},
-        **{"xaxis2": step_axis(), "yaxis2": value_axis(_METRICS[1])},
+        "grid": {"rows": 1, "columns": len(metrics), "pattern": "independent"},
+        "meta": {"cells": len(metrics), "width": 420, "height": 360},
     }
+    for place, metric in enumerate(metrics, start=1):
+        at = str(place) if place > 1 else ""
+        layout |= {f"xaxis{at}": step_axis(), f"yaxis{at}": value_axis(metric)}
     note = "Mean and range of the search's trials by the weights of the two losses (lb, lv). "
-    note += "Only trials trained to the end count: a group that lost many looks better than it is."
+    note += "Only completed trials count: a group that lost many looks better than it is."
+    note += "" if "pseudo_accuracy" in metrics else f" {UNKNOWN}"
     lost = [name for name, rows in trained.items() if not rows]
-    note += f" No trial was trained to its end with {'; '.join(lost)}." if lost else ""
+    note += f" No trial completed with {'; '.join(lost)}." if lost else ""
     seen = sum(map(len, groups.values()))
     begun = sum(bool(row["step"]) and point_of(row).keys() >= set(keys) for row in evidence.search)
     note += f" Of {begun:,} trials {seen:,} were looked at, evenly over the study." if seen < begun else ""

@@ -31,15 +31,14 @@ def curves(evidence: Evidence) -> Panel | None:
     traces: list[dict[str, Any]] = []
     if others:
         traces.append(_faint(evidence, others))
-    stopped = [row for row in others if row["state"] == "stopped"]
+    stopped = [row for row in others if row["state"] == "pruned"]
     if stopped:
         traces.append(_ends(evidence, stopped))
     for part, each in evidence.chosen.items():
         traces += _strong(evidence, part, [trial for trial in each.trials if _has_values(evidence, trial)])
     if not traces:
         return None
-    note = "Every run of the best searched config, the paper's and the base; all other trials faint. "
-    note += "× marks where the scheduler ended a trial." if stopped else ""
+    note = _note(evidence, [row for row in drawn if row["trial"] in strong], others, bool(stopped))
     begun = sum(bool(row["step"]) for row in evidence.rows)
     if len(drawn) < begun:
         note += f" {len(drawn):,} of {begun:,} curves are drawn, evenly over the study."
@@ -47,7 +46,27 @@ def curves(evidence: Evidence) -> Panel | None:
         **{"height": 440, "xaxis": step_axis(), "yaxis": value_axis(metric), "legend": legend()},
         "hovermode": "closest",
     }
-    return Panel("curves", "Learning curves", note.strip(), {"data": traces, "layout": layout})
+    return Panel("curves", "Learning curves", note, {"data": traces, "layout": layout})
+
+
+def _note(evidence: Evidence, strong: Sequence[Row], others: Sequence[Row], pruned: bool) -> str:
+    """What is drawn, and how."""
+    title = METRICS[evidence.objective.metric].title
+    note = f"{title[0].upper()}{title[1:]} at each evaluation."
+    parts = [part for part in evidence.chosen if any(evidence.part(row) == part for row in strong)]
+    if parts:
+        roles = sorted({str(row["role"]) for row in strong}, reverse=True)
+        of = " and ".join({"search": "the search", "confirm": "the confirmation"}[role] for role in roles)
+        note += f" Thick: each run of {of} with {_listed([evidence.called(part) for part in parts])}."
+    if others:
+        running = sum(row["state"] == "running" for row in others)
+        note += " Thin: all other trials" + (f", {running:,} of them still running." if running else ".")
+    return note + (" × marks a trial that the scheduler pruned." if pruned else "")
+
+
+def _listed(names: Sequence[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _has_values(evidence: Evidence, trial: str) -> bool:
@@ -83,7 +102,7 @@ def _ends(evidence: Evidence, rows: Sequence[Row]) -> dict[str, Any]:
     ends = [(row["trial"], evidence.curves[row["trial"]]) for row in rows]
     names = [trial for trial, _ in ends]
     return {
-        **{"type": "scatter", "mode": "markers", "name": "ended by the scheduler"},
+        **{"type": "scatter", "mode": "markers", "name": "pruned"},
         **{"x": [curve["step"][-1] for _, curve in ends], "customdata": names},
         "text": [escape(name) for name in names],
         "y": scaled(metric, [curve[metric][-1] for _, curve in ends]),

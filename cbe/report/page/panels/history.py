@@ -12,7 +12,7 @@ from cbe.report.page.panel import ACCENT, COLOURS, MARKS, MUTED, NAMES, Panel, l
 from cbe.report.page.panels.hover import about
 from cbe.words import plural
 
-_ENDED = ("completed", "stopped", "failed", "infeasible", "interrupted")
+_ENDED = ("completed", "pruned", "failed", "infeasible", "interrupted")
 _MANY = 500  # trials: of more, marks are small
 
 
@@ -28,16 +28,18 @@ def history(evidence: Evidence) -> Panel | None:
     if (line := _best_so_far(evidence, valued, places)) is not None:
         traces.insert(0, line)
     if lost:
-        traces.append(_lost(lost, places))
-    stopped = sum(row["state"] == "stopped" for row in ended)
-    note = "Filled: trained to its end. Hollow: ended early, at the value of its last evaluation. "
-    note += f"{plural(stopped, 'trial')} of {len(ended):,} ended early by the scheduler."
+        traces.append(_lost(evidence, lost, places))
+    stopped = sum(row["state"] == "pruned" for row in ended)
+    note = "Filled: completed. Hollow: ended early (pruned, interrupted or failed), at its last evaluation. "
+    note += f"The scheduler pruned {plural(stopped, 'trial')} of {len(ended):,}."
     if lost:
-        note += f" {plural(len(lost), 'trial')} without a value at the foot."
+        note += f" × at the bottom: {plural(len(lost), 'trial')} without a value."
+    if running := evidence.counts["running"]:
+        note += f" {plural(running, 'trial')} still running: not shown."
     layout = {
         "height": 420,
         "xaxis": {
-            **{"title": {"text": "trials in order of their end"}, "range": [0.3, len(ended) + 0.7]},
+            **{"title": {"text": "trials, in the order they ended"}, "range": [0.3, len(ended) + 0.7]},
             **({"dtick": 1} if len(ended) <= 15 else {}),
         },
         "yaxis": value_axis(evidence.objective.metric),
@@ -45,7 +47,7 @@ def history(evidence: Evidence) -> Panel | None:
         "legend": legend(),
         "hovermode": "closest",
     }
-    return Panel("history", "The search as it went", note, {"data": traces, "layout": layout})
+    return Panel("history", "Search history", note, {"data": traces, "layout": layout})
 
 
 def _groups(evidence: Evidence, rows: Sequence[Row]) -> dict[tuple[str, bool], list[Row]]:
@@ -68,7 +70,7 @@ def _marks(
         **{"type": "scatter", "mode": "markers", "name": name if whole else f"{name}, ended early"},
         **{"x": [places[row["trial"]] for row in rows], "customdata": [row["trial"] for row in rows]},
         "y": scaled(evidence.objective.metric, [row["objective"] for row in rows]),
-        "text": [about(row) for row in rows],
+        "text": [about(evidence, row) for row in rows],
         "hovertemplate": f"%{{text}}<br>%{{y:.4g}} {unit}<extra></extra>",
         "marker": {
             **{"symbol": symbol if whole else f"{symbol}-open", "color": colour},
@@ -100,11 +102,11 @@ def _best_so_far(evidence: Evidence, rows: Sequence[Row], places: dict[str, int]
     }
 
 
-def _lost(rows: Sequence[Row], places: dict[str, int]) -> dict[str, Any]:
+def _lost(evidence: Evidence, rows: Sequence[Row], places: dict[str, int]) -> dict[str, Any]:
     return {
         **{"type": "scatter", "mode": "markers", "name": "no value", "yaxis": "y2"},
         **{"x": [places[row["trial"]] for row in rows], "y": [0.02] * len(rows)},
-        **{"customdata": [row["trial"] for row in rows], "text": [about(row) for row in rows]},
+        **{"customdata": [row["trial"] for row in rows], "text": [about(evidence, row) for row in rows]},
         "hovertemplate": "%{text}<extra></extra>",
         "marker": {
             "symbol": "x-thin",

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from cbe.report.configs import Row
-from cbe.report.page.evidence import point_of
+from cbe.report.page.evidence import Evidence, point_of
 from cbe.report.page.panel import escape, shown
 
 _MOST = 14  # lines
 
 
-def about(row: Row) -> str:
+def about(evidence: Evidence, row: Row) -> str:
     """A trial and its point, a line a value."""
-    called, state = row["preset"] or row["config_id"] or "", row["state"]
-    head = f"<b>{escape(row['trial'])}</b> {escape(called)}, {escape(state)}"
+    called, state = evidence.name(row), row["state"]
+    config = f" ({escape(called)})" if called not in ("", row["trial"]) else ""
+    head = f"<b>{escape(row['trial'])}</b>{config}, {escape(state)}"
     if row["steps"]:
         head += f" at {row['step'] or 0:,}/{row['steps']:,}"
     if row["error_class"]:

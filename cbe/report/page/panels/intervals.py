@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from cbe.report.best import Ranked
+from cbe.report.best import Answer, Ranked
 from cbe.report.page.evidence import Evidence
 from cbe.report.page.numbers import METRICS
 from cbe.report.page.panel import COLOURS, MARKS, MUTED, Panel, escape, scaled, value_axis
+
+_MOST = 3  # times the largest run: the interval of two runs may end at hundreds of times
 
 
 def intervals(evidence: Evidence) -> Panel | None:
@@ -15,22 +17,33 @@ def intervals(evidence: Evidence) -> Panel | None:
     if answer is None or len(answer.ranked) < 2:
         return None
     data = [trace for ranked in reversed(answer.ranked) for trace in _traces(evidence, ranked)]
-    unseen = "the confirmation, on seeds and label splits that the search never saw"
+    unseen = "the confirmation, on seeds and label splits that the search did not use"
     whose = unseen if answer.confirmed else "the search"
-    note = f"Strokes are single runs of {whose}; marks their means, with 95 % intervals where n > 1."
+    note = f"Strokes: single runs of {whose}. Marks: their means, with 95 % intervals where n > 1."
+    most = _most(evidence, answer)
+    clip = {"autorangeoptions": {"clipmax": most}} if most else {}
+    if most and any(each.interval and each.interval[1] > most for each in answer.ranked):
+        note += " The table has the ends of intervals that leave the figure."
     layout = {
         "height": 110 + 42 * len(answer.ranked),
-        "xaxis": value_axis(answer.metric),
+        "xaxis": value_axis(answer.metric, **clip),
         "yaxis": {"type": "category", "showgrid": False},
         **{"showlegend": False, "hovermode": "closest"},
     }
-    return Panel("intervals", "The configs beside each other", note, {"data": data, "layout": layout})
+    return Panel("intervals", "Configs compared", note, {"data": data, "layout": layout})
+
+
+def _most(evidence: Evidence, answer: Answer) -> float | None:
+    """Where the axis ends at the latest, so that runs stay legible; None for metrics with an upper end."""
+    shown = {trial for ranked in answer.ranked for trial in ranked.trials}
+    largest = max(row["objective"] for row in evidence.rows if row["trial"] in shown)
+    return _MOST * largest if METRICS[answer.metric].unit != "%" and largest > 0 else None
 
 
 def _traces(evidence: Evidence, ranked: Ranked) -> list[dict[str, Any]]:
     part = next((name for name, each in evidence.chosen.items() if each is ranked), "")
     colour, unit = COLOURS.get(part, MUTED), METRICS[evidence.objective.metric].unit
-    label, runs = escape(ranked.preset or ranked.config_id), set(ranked.trials)
+    label, runs = escape(ranked.name), set(ranked.trials)
     rows = [row for row in evidence.rows if row["trial"] in runs]
     low, high = ranked.interval or (ranked.mean, ranked.mean)
     factor = METRICS[evidence.objective.metric].factor
@@ -49,9 +62,8 @@ def _traces(evidence: Evidence, ranked: Ranked) -> list[dict[str, Any]]:
         "x": scaled(evidence.objective.metric, [ranked.mean]),
         "error_x": {
             **{"type": "data", "symmetric": False, "thickness": 2, "width": 5, "color": colour},
-            # Errors and losses are not below 0, whatever a t-interval says.
             "array": [factor * (high - ranked.mean)],
-            "arrayminus": [factor * (ranked.mean - max(low, 0.0))],
+            "arrayminus": [factor * (ranked.mean - low)],
         },
         "hovertemplate": f"{label}, mean of {ranked.n}<br>%{{x:.4g}} {unit}<extra></extra>",
         "marker": {"symbol": MARKS.get(part, "circle"), "size": 11, "color": colour},

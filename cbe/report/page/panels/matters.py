@@ -18,16 +18,15 @@ def matters(evidence: Evidence) -> Panel | None:
     if not any(map(counts, evidence.search)):
         return None
     if isinstance(found, str):
-        return Panel("importances", _TITLE, f"Not said: {found}.", None)
+        return Panel("importances", _TITLE, f"Not shown: {found}.", None)
     bars = list(reversed(found))  # plotly stacks them from below
     whole = sum(row["state"] == "completed" for row in evidence.search)
-    early = sum(row["state"] == "stopped" for row in evidence.search)
+    early = sum(row["state"] == "pruned" for row in evidence.search)
     most = max(each.n for each in found)
     note = (
         "Share of each parameter in what separates the best quarter of the configs from all (PED-ANOVA). "
-        f"Lines: the middle 90 % of {RESAMPLES} resamples; where they overlap, the order says little. "
-        f"Only the {plural(whole, 'trial')} trained to the end count; "
-        f"the {early:,} ended early have no final value."
+        f"Lines: the middle 90 % of {RESAMPLES} resamples; where they overlap, the order is uncertain. "
+        f"Based on the {plural(whole, 'completed trial')}; {early:,} pruned ones have no final value."
     )
     if any(each.n < most for each in found):
         note += " A parameter that some configs do not have counts in those that have it (n)."

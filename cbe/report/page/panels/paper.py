@@ -24,25 +24,21 @@ from cbe.report.page.panel import (
     value_axis,
 )
 
-_BANDS = "Mean over the runs of each config, with a band from the lowest to the highest."
+_BANDS = "Mean over the runs of each config, with a band from the lowest to the highest run."
+UNKNOWN = "The true labels of the unlabeled images are unknown, so the accuracy cannot be computed."
 
 
 def pseudo_labels(evidence: Evidence) -> Panel | None:
     """How many unlabeled images are used, and how many of these with the right class."""
-    note = f"{_BANDS} The true labels of unlabeled images are used for this figure alone."
-    return _over_steps(
-        evidence,
-        "pseudo-labels",
-        "Pseudo-labels: accuracy and sampling rate",
-        note,
-        "pseudo_accuracy",
-        "sampling_rate",
-    )
+    known = any(has_values(evidence, "pseudo_accuracy", each.trials) for each in evidence.chosen.values())
+    note = f"{_BANDS} " + ("True labels of unlabeled images are used for figures only." if known else UNKNOWN)
+    title = "Pseudo-labels: accuracy and sampling rate" if known else "Pseudo-labels: sampling rate"
+    return _over_steps(evidence, "pseudo-labels", title, note, "pseudo_accuracy", "sampling_rate")
 
 
 def heads(evidence: Evidence) -> Panel | None:
     """How much the heads differ."""
-    note = f"{_BANDS} A config with one head has neither."
+    note = f"{_BANDS} A config with one head is not shown."
     return _over_steps(
         evidence, "heads", "How much the heads differ", note, "head_correlation", "head_disagreement"
     )
@@ -75,7 +71,7 @@ def lemma(evidence: Evidence) -> Panel | None:
         **{"height": 400, "legend": legend(), "hovermode": "closest"},
         **{"xaxis": value_axis("variance_heads"), "yaxis": value_axis("variance_ensemble")},
     }
-    note = "Every evaluation of every run. The lemma puts them on or below the line."
+    note = "Each mark is an evaluation of a run. By the lemma, no mark lies above the line."
     figure = {"data": [diagonal, *data], "layout": layout}
     return Panel("lemma", "Lemma 2: the ensemble varies less than its heads", note, figure)
 
@@ -92,6 +88,11 @@ def _points(part: str, points: Sequence[tuple[float, float, str, int]]) -> dict[
 
 
 def _over_steps(evidence: Evidence, name: str, title: str, note: str, *metrics: str) -> Panel | None:
+    metrics = tuple(
+        metric
+        for metric in metrics
+        if any(has_values(evidence, metric, each.trials) for each in evidence.chosen.values())
+    )
     data: list[dict[str, Any]] = []
     layout: dict[str, Any] = {
         **{"height": 360, "legend": legend(), "hovermode": "x unified"},
@@ -124,6 +125,12 @@ def mean_and_band(evidence: Evidence, part: str, trials: Sequence[str], metric: 
     }
     group = {"legendgroup": part, "name": f"{NAMES[part]}, range"}
     return [band(group, x, low, high, BANDS[part]), line] if n > 1 else [line]
+
+
+def has_values(evidence: Evidence, metric: str, trials: Sequence[str]) -> bool:
+    """Whether a figure of some trials is known at all."""
+    curves = (evidence.curves.get(trial, {}) for trial in trials)
+    return any(value is not None for curve in curves for value in curve.get(metric, ()))
 
 
 def over_runs(

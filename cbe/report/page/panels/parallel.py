@@ -52,7 +52,7 @@ def parallel(evidence: Evidence) -> Panel | None:
         if (group := [row for row in others if shades[row["trial"]] == shade])
     ]
     data += [_lines(evidence, keys, chosen, span) | _CHOSEN] if chosen else []
-    note = "One line a trial of the search trained to its end; the better its value, the stronger its line."
+    note = "Each line is a completed trial of the search; the better its value, the stronger its line."
     note += " Thick, with diamonds: the best searched config." if chosen else ""
     absent = any(key not in point_of(row) for row in rows for key in keys)
     note += " A line through “absent” has no such parameter." if absent else ""

@@ -7,6 +7,7 @@ from statistics import mean
 from typing import Any
 
 from cbe.report.configs import grouped, is_finite
+from cbe.report.names import config_names
 from cbe.report.page.evidence import Evidence
 from cbe.report.page.numbers import METRICS
 from cbe.report.page.panel import ACCENT, COLOURS, MARKS, MUTED, Panel, escape, legend, scaled, value_axis
@@ -24,19 +25,20 @@ def pareto(evidence: Evidence) -> Panel | None:
     if not configs:
         return None
     on_front = {point.config_id: tuple(point.values.values()) for point in answer.front}
+    names = config_names(evidence.rows)
     parts = {each.config_id: part for part, each in evidence.chosen.items()}
     data: list[dict[str, Any]] = []
     layout: dict[str, Any] = {"height": 400, "legend": legend(), "hovermode": "closest"}
     for place, metric in enumerate(metrics[1:], start=1):
         at = str(place) if place > 1 else ""
         axes = {"xaxis": f"x{at}", "yaxis": f"y{at}", "showlegend": place == 1}
-        data += [trace | axes for trace in _traces(configs, on_front, parts, metrics, place)]
+        data += [trace | axes for trace in _traces(configs, on_front, parts, metrics, place, names)]
         layout[f"xaxis{at}"] = value_axis(metric, rangemode="normal")
         layout[f"yaxis{at}"] = value_axis(metrics[0])
     if len(metrics) > 2:
         layout["grid"] = {"rows": 1, "columns": len(metrics) - 1, "pattern": "independent"}
         layout["meta"] = {"cells": len(metrics) - 1, "width": 420, "height": 360}
-    note = "Mean over the search's runs. No other config beats those on the front in every objective."
+    note = "Mean over the search's runs. No other config beats one on the front in every objective."
     return Panel("pareto", "Pareto front", note, {"data": data, "layout": layout})
 
 
@@ -56,6 +58,7 @@ def _traces(
     parts: dict[str, str],
     metrics: Sequence[str],
     place: int,
+    names: dict[str, str],
 ) -> list[dict[str, Any]]:
     first, other = metrics[0], metrics[place]
     template = (
@@ -69,7 +72,7 @@ def _traces(
                 "type": "scatter",
                 "mode": "markers",
                 "name": name,
-                "text": [escape(each) for each in members],
+                "text": [escape(names.get(each, each)) for each in members],
             },
             "x": scaled(other, [configs[each][place] for each in members]),
             "y": scaled(first, [configs[each][0] for each in members]),

@@ -52,10 +52,22 @@ def slices(evidence: Evidence) -> Panel | None:
             named.add(trace["name"])
             data.append(trace | {"xaxis": f"x{at}", "yaxis": f"y{at}", "showlegend": first})
     title = axis_title(evidence.objective.metric)
-    note = f"{title[0].upper()}{title[1:]}, over one parameter; the others vary, too. Hollow: ended early."
+    note = f"{title[0].upper()}{title[1:]}, over one parameter at a time; the other parameters vary too."
+    ends = {_ends(row) for row in drawn}
+    note += " Hollow: ended early (pruned, interrupted or failed)." if "early" in ends else ""
+    note += " Hollow with a dot: still running, at its last evaluation." if "running" in ends else ""
     if every > 1:
         note += f" {len(drawn):,} of {len(rows):,} trials are drawn."
     return Panel("slices", "One parameter at a time", note, {"data": data, "layout": layout})
+
+
+def _ends(row: Row) -> str:
+    """How far a trial came: whole, early, or still running."""
+    return {"completed": "whole", "running": "running"}.get(row["state"], "early")
+
+
+_SAID = {"whole": "", "early": ", ended early", "running": ", still running"}
+_SYMBOLS = {"whole": "", "early": "-open", "running": "-open-dot"}
 
 
 def _has_place(parameter: Parameter, value: Any) -> bool:
@@ -65,26 +77,26 @@ def _has_place(parameter: Parameter, value: Any) -> bool:
 
 def _slice(evidence: Evidence, key: str, rows: Sequence[Row]) -> list[dict[str, Any]]:
     parameter, metric = evidence.study.search[key], evidence.objective.metric
-    groups: dict[tuple[str | None, bool], list[tuple[Row, Any]]] = {}
+    groups: dict[tuple[str | None, str], list[tuple[Row, Any]]] = {}
     for row in rows:
         point = point_of(row)
         if key in point and (parameter.choice is not None or _has_place(parameter, point[key])):
             part = evidence.part(row) or row["preset"]
-            groups.setdefault((part, row["state"] == "completed"), []).append((row, point[key]))
+            groups.setdefault((part, _ends(row)), []).append((row, point[key]))
     traces = []
-    for (part, whole), members in sorted(groups.items(), key=lambda item: (str(item[0][0]), item[0][1])):
+    for (part, ends), members in sorted(groups.items(), key=lambda item: (str(item[0][0]), item[0][1])):
         symbol, colour = MARKS.get(part or "", "circle"), COLOURS.get(part or "", MUTED)
         traces.append(
             {
-                **{"type": "scatter", "mode": "markers", "legendgroup": f"{part}{whole}"},
-                "name": NAMES.get(part or "", "searched") + ("" if whole else ", ended early"),
+                **{"type": "scatter", "mode": "markers", "legendgroup": f"{part}{ends}"},
+                "name": NAMES.get(part or "", "searched") + _SAID[ends],
                 "x": [placed(parameter, value) for _, value in members],
                 "y": scaled(metric, [row["objective"] for row, _ in members]),
                 "text": [f"{escape(row['trial'])}<br>{escape(shown(value))}" for row, value in members],
                 "customdata": [row["trial"] for row, _ in members],
                 "hovertemplate": f"%{{text}}: %{{y:.4g}} {METRICS[metric].unit}<extra></extra>",
                 "marker": {
-                    **{"symbol": symbol if whole else f"{symbol}-open", "color": colour},
+                    **{"symbol": f"{symbol}{_SYMBOLS[ends]}", "color": colour},
                     "size": 10 if part else 7,
                 },
             }
