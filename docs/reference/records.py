@@ -1,0 +1,59 @@
+"""Tables of the benchmarks whose results are recorded in `studies/records`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from docs.reference.markdown import table
+
+RECORDS = Path(__file__).parent.parent.parent / "studies" / "records"
+
+
+def forward() -> str:
+    """`joint` against `split`, at equal wall time."""
+    record = _read("forward")
+    ratio, errors = record["joint over split, step time"], record["test_error"]
+    rows = [
+        [f"`{name}`", f"{record['steps'][name]:,}", *map(_percent, (*errors[name], record["mean"][name]))]
+        for name in ("split", "joint")
+    ]
+    heads = ["forward", "steps", *(f"seed {n}, %" for n in range(record["seeds"])), "mean, %"]
+    difference, error = _percent(record["joint minus split, mean"]), _percent(record["standard error"])
+    return (
+        f"{table(heads, rows)}\n\nTest error at equal wall time. Paired difference: {difference} points, "
+        f"standard error {error}, n = {record['seeds']}. A step of `joint` takes {ratio['ratio']:.2f} times "
+        f"as long ({ratio['min']:.2f} to {ratio['max']:.2f}, n = {ratio['n']}). {_machine(record)}"
+    )
+
+
+def simulator() -> str:
+    """Forecasts of `cbe plan --gpus` against real runs."""
+    record = _read("simulator")
+    real = {name: each["wall_s"] for name, each in record["real"].items()}
+    rows = [
+        [name, f"{each['wall_s']:.0f} s", f"{real[name[:9]]:.0f} s", f"{each['over real']:.2f}"]
+        for name, each in record["foretold"].items()
+    ]
+    trials = record["study"]["budget"]["trials"]
+    return (
+        f"{table(['forecast', 'forecast time', 'real time', 'ratio'], rows)}\n\n"
+        f"{trials} trials with ASHA and 6 confirmations; {record['replays']} replays a forecast; n = 1 real "
+        f"run for each row. {_machine(record)}"
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def _read(name: str) -> Any:
+    return json.loads((RECORDS / f"{name}.json").read_text())
+
+
+def _machine(record: Any) -> str:
+    where = record["machine"]
+    cpu = where["cpu"].replace("(R)", "")
+    gpu = where["gpu"] or "no GPU"
+    return f"Machine: {cpu}, {where['cores']} cores, {gpu}, torch {where['torch']}, Python {where['python']}."

@@ -1,0 +1,122 @@
+"""Every table and column of a store, from its schema."""
+
+from __future__ import annotations
+
+from cbe.spec.search import KEYS
+from cbe.store.schema import TABLES, TYPES, Table
+from docs.reference.markdown import code, sentence, table
+
+_NAMES = {kind: name for name, kind in TYPES.items()}
+ABOUT = {
+    "trials": "One row a trial.",
+    "metrics": "One row an evaluation of a trial.",
+    "confusions": "Confusion matrices of a trial's evaluations.",
+    "events": "What happened to the study and its trials.",
+    "scaling": "Machines of a cluster that grows, without its head, and the trials that have or want one.",
+}
+_ERRORS = {
+    f"{which}_{kind}_error": f"{kind} error {when}"
+    for which, when in (
+        ("last", "of the last evaluation"),
+        ("median", "as the median of the last 20 evaluations"),
+        ("best", "at the step with the best validation error"),
+    )
+    for kind in ("validation", "test")
+}
+MEANINGS = {
+    "study": "name of the study",
+    "trial": "name of the trial: t0001 of the search, c0001 of the confirmation",
+    "revision": "a row with a higher revision replaces older rows of the same key",
+    "role": "`search` or `confirm`",
+    "preset": "`paper`, `base` or null: the two configs that every study runs",
+    "state": "`running`, `completed`, `pruned`, `interrupted`, `failed` or `infeasible`",
+    "config_id": "the same for all trials of one config, on whatever seed and split",
+    "params": "JSON: the values that the sampler chose",
+    "config": "JSON: the whole config",
+    "seed": "training seed",
+    "split_seed": "seed of the label split",
+    "split": "digest of the label split",
+    "objective": "value of the first objective",
+    "values": "values of all objectives",
+    "step": "steps done",
+    "steps": "steps that the config asks for",
+    **_ERRORS,
+    "best_step": "step with the best validation error",
+    "parameters": "number of the network's parameters",
+    "macs": "multiply-accumulates for one image",
+    "started": "when the trial began (UTC)",
+    "updated": "when the row was written (UTC)",
+    "wall_s": "seconds of training and evaluation so far",
+    "gpu_s": "`wall_s` times the GPUs in use",
+    "cost_usd": "price of that time",
+    "node": "machine of the last start",
+    "device": "cpu or the card's name",
+    "workers": "processes of the trial",
+    "retries": "how often it was started again",
+    "versions": "JSON: versions of cbe, torch and Ray",
+    "git_commit": "commit of the checkout that ran it",
+    "error_class": "class of the error that ended it",
+    "error_text": "its message",
+    "checkpoint": "where its last checkpoint is",
+    "loss": "total loss, mean since the last report",
+    "loss_labeled": "L_l, before its weight",
+    "loss_unlabeled": "L_e, or the method's own loss, before its weight",
+    "loss_lb": "L_fu, low bias, before its weight",
+    "loss_lv": "L_lv, low variance, before its weight",
+    "loss_fairness": "FreeMatch's fairness term, before its weight",
+    "lr": "learning rate",
+    "steps_per_s": "speed since the last report",
+    "pseudo_accuracy": "share of the pseudo-labels in use that are right; null where true labels are unknown",
+    "sampling_rate": "η: share of predictions that pass the threshold",
+    "sampling_rate_ensemble": "η_CBE: share of images on which at least γ of the heads pass",
+    "validation_error": "error on the validation images, 0 to 1",
+    "validation_loss": "cross-entropy on the validation images",
+    "test_error": "error on the test images, 0 to 1; never used for selection",
+    "head_correlation": "mean absolute correlation between the private features of heads",
+    "head_disagreement": "share of the pairs of heads that give different classes",
+    "variance_ensemble": "variance of the ensemble's prediction over several views",
+    "variance_heads": "the same of single heads, on average",
+    "thresholds": "threshold of each class, mean over heads",
+    "time": "when it happened (UTC)",
+    "matrix": "counts; rows are true classes, columns predicted ones",
+    "id": "unique name of the row",
+    "details": "JSON: what there is to say",
+    "running": "trials that run",
+    "pending": "trials that wait for a machine",
+    "starting": "machines that were asked for and are not there yet",
+    "nodes": "machines",
+    "groups": "JSON: machines by group",
+    "idle_s": "seconds of paid places without a trial, since the row before",
+}
+# The same name means something else in these tables.
+OWN = {
+    ("confusions", "kind"): "`validation` or `pseudo`",
+    ("events", "kind"): "what happened, as `started`, `pruned` or `node came`",
+    ("metrics", "step"): "step of the evaluation",
+    ("confusions", "step"): "step of the evaluation",
+}
+_OF_CONFIG = {key.replace(".", "_"): key for key in KEYS}
+
+
+def generate() -> str:
+    """A section for each table."""
+    return "\n\n".join(_section(each) for each in TABLES.values())
+
+
+def meaning(table_name: str, column: str) -> str:
+    """What a column holds; columns of the config point to their key in the study file."""
+    if (table_name, column) in OWN:
+        return OWN[table_name, column]
+    if column in MEANINGS:
+        return MEANINGS[column]
+    return f"value of [{_OF_CONFIG[column]}](study-file.md), null where it does not apply"
+
+
+def _section(each: Table) -> str:
+    rows = [
+        [code(field.name), _NAMES[field.type], sentence(meaning(each.name, field.name))]
+        for field in each.schema
+    ]
+    keys = ", ".join(code(name) for name in each.key)
+    about = f"{ABOUT[each.name]} Key: {keys}. Schema version {each.version}."
+    return f"### {each.name}\n\n{about}\n\n{table(['column', 'type', 'meaning'], rows)}"
