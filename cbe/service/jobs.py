@@ -102,14 +102,15 @@ class Jobs:
             entry = f"cd {shlex.quote(str(folder))} && {entry}"
         entry = f'here="$PWD"; {entry}' if files is not None else entry
         with self._told():
-            known = self._of(study)
+            listed = self._known()
+            known = self._of(study, listed)
             for job in known:
                 if job.active:  # an answer was lost on its way, but the driver was started
                     return job.id
             told = {OURS: study, **({STORE: self._store} if self._store else {}), **about}
             started: str = self._client.submit_job(
                 entrypoint=entry,
-                submission_id=id or _following(study, known),
+                submission_id=id or _next_id(study, listed),
                 metadata=told,
                 runtime_env=environment,
             )
@@ -122,9 +123,10 @@ class Jobs:
         with self._told():
             return next(reversed(self._of(study)), None)
 
-    def _of(self, study: str) -> list[Job]:
+    def _of(self, study: str, listed: Sequence[Job] | None = None) -> list[Job]:
         """All that Ray knows of a study, the latest last, and one that runs after all that have ended."""
-        found = [job for job in self._known() if job.study == study and self._is_ours(job)]
+        jobs = self._known() if listed is None else listed
+        found = [job for job in jobs if job.study == study and self._is_ours(job)]
         return sorted(found, key=lambda job: job.active)
 
     def _known(self) -> list[Job]:
@@ -209,7 +211,7 @@ class Jobs:
                 "the address of its dashboard"
             ) from None
         except (RuntimeError, KeyError, TypeError, ValueError) as error:
-            raise RayAway(f"Ray at {self.address}: {_first_line(error)}; try again") from None
+            raise RayAway(f"Ray at {self.address}: {_reason(error)}; try again") from None
 
 
 class _Client(JobSubmissionClient):
@@ -241,10 +243,14 @@ def unused(study: str) -> str:
     return f"{study}@{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
 
 
-def _following(study: str, known: Sequence[Job]) -> str:
-    """The id after those that Ray knows, which whoever else starts the study now has found, too."""
-    numbers = (job.id.rpartition("@")[2] for job in known)
-    return f"{study}@{1 + max((int(each) for each in numbers if each.isdigit()), default=0)}"
+def _next_id(study: str, listed: Sequence[Job]) -> str:
+    """The id after those that Ray lists, which whoever else starts the study now has found, too.
+
+    Ray notes the end of a job even after a deletion: then the id is taken, though its metadata is gone.
+    """
+    ids = (job.id.rpartition("@") for job in listed)
+    numbers = (int(number) for name, _, number in ids if name == study and number.isdigit())
+    return f"{study}@{1 + max(numbers, default=0)}"
 
 
 def _node(plain: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,5 +270,9 @@ def _time(millis: int | None) -> datetime | None:
     return datetime.fromtimestamp(millis / 1000, UTC) if millis else None
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+def _reason(error: Exception) -> str:
+    """One line: Ray may answer with tracebacks, one in another, whose last line of text is the reason."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" .")]
+    if not lines:
+        return type(error).__name__
+    return lines[-1] if "Traceback" in lines[0] else lines[0]

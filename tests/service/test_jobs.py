@@ -59,6 +59,19 @@ def test_every_start_has_an_id_of_its_own_and_the_one_before_is_forgotten(jobs: 
     assert set(jobs.all()) == {"again@2"}
 
 
+def test_an_id_that_ray_knows_without_its_study_is_not_used_again(jobs: Jobs) -> None:
+    """As of a study deleted right after its stop: Ray then notes the end of a job that it no longer has."""
+    jobs._client.submit_job(entrypoint="true", submission_id="anew@1")
+    assert jobs.submit("anew", SLEEPS, {}) == "anew@2"
+
+
+def test_a_refusal_says_why(jobs: Jobs) -> None:
+    jobs.submit("refused", ["true"], {}, id="refused@1")
+    ended(jobs, "refused")
+    with pytest.raises(RayAway, match="Job with submission_id refused@1 already exists"):
+        jobs.submit("refused", ["true"], {}, id="refused@1")
+
+
 @pytest.fixture
 def keeper(jobs: Jobs, tmp_path: Path) -> Callable[[Submission], Submission]:
     """Writes down a submission of `kept`, looks once, and gives what has become of it; nothing is started."""
