@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 import torch
+from _pytest.nodeid import NodeId
 from rich.console import Console
 
 import cbe.cli
@@ -51,6 +52,9 @@ def lane(nodeid: str) -> str | None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what needs Ray or a browser, and puts first what must run one after the other."""
     for item in items:
+        if label := getattr(item, "operation_label", None):
+            # pytest 9.2 gives all operations of schemathesis one id, and xdist runs an id once.
+            item._id = NodeId.parse(f"{item.parent.nodeid}::{item.originalname}[{label}]")
         needs = set(getattr(item, "fixturenames", ()))
         if needs & RAY:
             item.add_marker("ray")
@@ -58,6 +62,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("browser")
         if item.get_closest_marker("chaos"):
             item.add_marker(pytest.mark.timeout(1200))
+    assert len({item.nodeid for item in items}) == len(items), "two tests of one id: xdist would run one"
     order = list(LANES)
     items.sort(key=lambda item: order.index(found) if (found := lane(item.nodeid)) else len(order))
 
