@@ -1,7 +1,7 @@
 """Everything this package raises on purpose.
 
 CbeError
-├── InputError           the user can mend it; exit code 2
+├── InputError           the user can correct it; exit code 2
 │   ├── ConfigError      a study or training file, or a --set value: carries every fault at once
 │   ├── DataError        a data set, an image, a split or a list of indices
 │   │   └── UnreachableData  a bucket that this machine cannot read; another one may

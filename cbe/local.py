@@ -79,17 +79,18 @@ def run(
     results = Results(place, frames)
     if status(folder).state == "finished":
         return StudyRun(config.name, None, results)
+    from cbe.cli.data import print_data_summary
     from cbe.cli.live import live
     from cbe.study.engine import run as run_study  # takes seconds
 
     with nullcontext() if exists else begun(config, place):
+        if show and not exists:
+            print_data_summary(config)
         progress = run_study(config, place, watch=live if show else None, address=address)
     return StudyRun(config.name, progress.stop_reason, results)
 
 
 def _config(study: Study) -> StudyConfig:
-    if isinstance(study, StudyConfig):
-        return study
-    if isinstance(study, Mapping):
-        return read_values(StudyConfig, study)
+    if isinstance(study, StudyConfig | Mapping):
+        return read_values(StudyConfig, study.to_plain() if isinstance(study, StudyConfig) else study)
     return read_config(StudyConfig, Path(study))

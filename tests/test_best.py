@@ -428,6 +428,29 @@ def test_runs_that_differ_by_the_same_amount_have_no_spread_whatever_rounding_le
     assert paired(ours, ours) == Difference(0.0, (0.0, 0.0), 3, 1.0)
 
 
+def test_equal_differences_of_errors_on_few_images_do_not_decide() -> None:
+    ours, others = {(0, 0): 1 / 12, (1, 1): 3 / 12}, {(0, 0): 2 / 12, (1, 1): 4 / 12}
+    found = paired(ours, others, images=12)
+    assert found is not None and found.mean == pytest.approx(-1 / 12)
+    assert found.interval[0] < -0.3 and found.interval[1] > 0.15 and found.p > 0.1
+    wider = {(0, 0): 1 / 12, (1, 1): 8 / 12}  # whose own spread is larger
+    assert paired(wider, others, images=12) == paired(wider, others)
+
+
+def test_rounding_to_images_makes_no_config_better_than_its_equal() -> None:
+    """Of two equal configs one is called better or worse in at most 1 of 20 studies, also on few images."""
+    draw = np.random.default_rng(0)
+    for images, n in ((12, 3), (12, 5), (50, 5)):
+        wrong = 0
+        for true in draw.beta(2, 18, (4000, n)):  # the error on each split
+            counts = draw.binomial(images, true, (2, n))
+            ours, others = ({(k, k): count / images for k, count in enumerate(each)} for each in counts)
+            found = paired(ours, others, most=1.0, images=images)
+            assert found is not None
+            wrong += found.p < 0.05
+        assert wrong / 4000 < 0.055, (images, n)
+
+
 def test_one_value_has_no_interval() -> None:
     assert mean_interval("validation_error", [0.3]) is None
 
@@ -528,6 +551,18 @@ def test_the_headline_is_short_and_claims_no_more_than_the_sentence(tmp_path: Pa
             written.add("a", moved(BASE, *by))
             written.add("base", BASE)
         assert written.best().headline == headline
+    written = Written(tmp_path / "one run")
+    pair = next(iter(BASE))
+    written.add("a", {pair: 0.1})
+    written.add("base", {pair: 0.12})
+    assert written.best().headline == "c0000 ranks first with 10.0 % validation error, " + (
+        "not compared with the base"
+    )
+    written = Written(tmp_path / "base")
+    written.add("base", {(0, 0): 0.1}, "search")
+    assert (
+        written.best().headline == "The base leads the search with 10.0 % validation error, not yet confirmed"
+    )
 
 
 def test_an_end_that_is_not_zero_is_not_shown_as_zero() -> None:

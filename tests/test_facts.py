@@ -103,7 +103,7 @@ def test_a_bucket_out_of_reach_is_told_and_is_no_fault_of_the_file(
     (tmp_path / "a.yaml").write_text(yaml.safe_dump(plain))
     check.command([tmp_path / "a.yaml"])
     told = capsys.readouterr().out.splitlines()
-    assert len(told) == 2 and told[1].startswith("  The data could not be looked at from here: data.path: s3")
+    assert len(told) == 2 and told[1].startswith("  Cannot read the data from this machine: data.path: s3")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cbe.data import open_dataset
-from cbe.data.starter import Found, study_text
+from cbe.data.starter import FolderContents, study_text
 from cbe.spec import StudyConfig, read_config
 from tests.conftest import Cbe
 from tests.contract.small_sources import pixels, png, write_parquet
@@ -88,7 +88,7 @@ def test_a_folder_may_be_called_what_yaml_takes_for_another_type(
 
 
 def test_one_validation_image_moves_the_error_by_a_hundred_percent() -> None:
-    found = Found("folder", {"cat": 2, "dog": 2}, unlabeled=0, test=0, side=32)
+    found = FolderContents("folder", {"cat": 2, "dog": 2}, unlabeled=0, test=0, side=32)
     assert found.validation_images == 1
     assert "the error moves in steps of 100 %." in study_text("pets", found, "pets", gpu=False)
 
@@ -98,6 +98,12 @@ def test_a_parquet_row_without_label_is_named(cbe_: Cbe, tmp_path: Path) -> None
     write_parquet(tmp_path / "pets/train.parquet", pixels(5), labels, ["cat", "dog"])
     told = cbe_("init", "pets")
     assert told.code == 2 and "train.parquet row 2: label -1 in column label (-1: missing)" in told.err
+
+
+def test_a_parquet_class_without_images_is_named(cbe_: Cbe, tmp_path: Path) -> None:
+    write_parquet(tmp_path / "pets/train.parquet", pixels(4), np.array([0, 1, 1, 0]), ["cat", "dog", "emu"])
+    told = cbe_("init", "pets")
+    assert told.code == 2 and "class emu has fewer than 2 images" in told.err
 
 
 def test_without_a_folder_it_is_the_digits(cbe_: Cbe, tmp_path: Path) -> None:
@@ -118,7 +124,9 @@ def test_a_folder_elsewhere_is_written_in_full(cbe_: Cbe, tmp_path: Path) -> Non
     _labeled_alone(tmp_path / "pets")
     (tmp_path / "studies").mkdir()
     assert cbe_("init", "pets", "--out", "studies/a.yaml").code == 0
-    assert read_config(StudyConfig, tmp_path / "studies" / "a.yaml").data.path == str(tmp_path / "pets")
+    file = tmp_path / "studies" / "a.yaml"
+    assert read_config(StudyConfig, file).data.path == str(tmp_path / "pets")
+    assert "relative to this file" not in file.read_text()
 
 
 def _empty(path: Path) -> None:

@@ -323,7 +323,11 @@ def test_ending_at_once_says_what_is_kept(study: Study) -> None:
     file = io.StringIO()
     with pytest.raises(KeyboardInterrupt), live(study.progress, Console(file=file, width=80)):
         raise KeyboardInterrupt
-    assert "Ended at once; what was recorded and the checkpoints are kept." in file.getvalue()
+    assert file.getvalue() == ""  # nothing has begun, and nothing is kept
+    study.start()
+    with pytest.raises(KeyboardInterrupt), live(study.progress, Console(file=file, width=80)):
+        raise KeyboardInterrupt
+    assert "Stopped at once. Recorded results and checkpoints are kept." in file.getvalue()
     assert "Go on with: cbe resume small" in file.getvalue()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -185,6 +186,16 @@ def test_a_config_of_all_studies_has_the_name_of_its_first_trial_after_9999_tria
     made.trial(0.05, POINT, pair=(0, 0), trial="t10000")
     made.trial(0.05, POINT, pair=(1, 0), trial="t9999")
     assert cbe.open_store(str(tmp_path)).best_of_all()[0].ranked[0].name == "t9999"
+
+
+def test_intervals_across_studies_count_on_as_many_images_as_a_driver_found(tmp_path: Path) -> None:
+    made = Made(tmp_path, confirm="off", data={"validation": 0.2})
+    for seed in range(3):
+        made.trial(0.0, POINT, pair=(seed, 0))
+    facts = {"classes": ["cat", "dog"], "validation": 360, "test": None}
+    made.folder.write("data.json", json.dumps(facts).encode())
+    (task,) = cbe.open_store(str(tmp_path)).best_of_all()
+    assert task.ranked[0].interval == pytest.approx(error_interval([0.0] * 3, images=360))
 
 
 def test_what_was_lost_on_few_seeds_keeps_its_place(tmp_path: Path) -> None:

@@ -265,7 +265,7 @@ def test_a_star_on_a_terminal_shows_no_json_and_says_so(
     shown = cbe_("query", "select * from trials order by role desc, trial")
     assert "row 10" in shown.words and "row 11" not in shown.words
     assert "{" not in shown.out and "ensemble_heads" in shown.out
-    assert "Not shown, since empty or JSON: params, config" in " ".join(shown.err.split())
+    assert "Not shown because they are empty or JSON: params, config" in " ".join(shown.err.split())
 
 
 def test_a_column_that_is_empty_in_the_shown_rows_alone_is_not_called_empty(

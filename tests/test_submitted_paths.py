@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cbe.cli.submit import _sent
 from cbe.errors import ConfigError
+from cbe.local import _config
+from cbe.service.client import _file
 from cbe.service.work import require_seen
 from cbe.spec import StudyConfig
+from cbe.spec.files import text_to_send
+from cbe.store.folder import Store
+from cbe.study.start import amend, begin
 
 STUDY = "name: pets  # ours\ndata:\n  source: folder\n  path: {}\n"
 
@@ -34,10 +38,37 @@ def test_a_path_that_the_service_cannot_see_is_refused(tmp_path: Path) -> None:
         )
 
 
+def test_the_client_sends_a_named_file_as_the_command_does(tmp_path: Path) -> None:
+    file = tmp_path / "pets.yaml"
+    file.write_text(STUDY.format("pets"))
+    for given in (file, str(file)):
+        assert _file(given).decode() == text_to_send(StudyConfig, file)
+    text = STUDY.format("pets")
+    assert _file(text).decode() == text  # of a file that is elsewhere
+    file.write_text("name: pets\nmethodd: fixmatch\n")
+    assert _file(file) == file.read_bytes()  # the service lists its faults
+
+
+def test_a_relative_path_in_a_setting_of_resume_starts_at_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.open(str(tmp_path / "results"))
+    begin(study(str(tmp_path / "pets")), store)
+    monkeypatch.chdir(tmp_path)
+    assert amend(store.study("pets"), settings=["data.path=moved"]).data.path == str(tmp_path / "moved")
+
+
+def test_a_relative_path_of_a_study_in_python_starts_at_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert _config(study("pets")).data.path == str(tmp_path / "pets")
+
+
 def test_a_relative_path_is_submitted_as_the_one_that_the_files_folder_makes_of_it(tmp_path: Path) -> None:
     file = tmp_path / "pets.yaml"
     file.write_text(STUDY.format("pets"))
-    assert yaml.safe_load(_sent(file, (), True))["data"]["path"] == str(tmp_path / "pets")
-    assert _sent(file, (), False) == file.read_text()
+    assert yaml.safe_load(text_to_send(StudyConfig, file))["data"]["path"] == str(tmp_path / "pets")
+    assert text_to_send(StudyConfig, file, same_machine=False) == file.read_text()
     file.write_text(STUDY.format("/srv/pets"))
-    assert _sent(file, (), True) == file.read_text()
+    assert text_to_send(StudyConfig, file) == file.read_text()

@@ -103,7 +103,7 @@ def test_a_spent_budget_is_told_and_a_stop_is_no_failure(stop_reason: str, untol
 
 
 def test_a_study_that_breaks_off_has_failed_for_the_reason_it_gives() -> None:
-    said = {"state": "stopped", "stop_reason": "broken off", "broken": "3 trials ended with DataError"}
+    said = {"state": "stopped", "stop_reason": "repeated errors", "broken": "3 trials ended with DataError"}
     submission, event = settled(entry(said, "failed", 1))
     assert (event, submission.untold, submission.failed) == ("failed", "failed", said["broken"])
 

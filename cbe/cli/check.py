@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cbe.cli.data import seen
+from cbe.cli.data import data_summary
 from cbe.errors import ConfigError, DataError, Fault, InputError
 from cbe.spec import StudyConfig, TrainConfig, read_config
 from cbe.spec.files import line_of, read_keys
@@ -74,7 +74,7 @@ def describe(file: Path, config: TrainConfig | StudyConfig) -> dict[str, Any]:
 
 def _data(file: Path, config: TrainConfig | StudyConfig) -> dict[str, Any]:
     try:
-        return seen(config).to_plain()
+        return data_summary(config).to_plain()
     except DataError as error:
         where, _, problem = str(error).partition(": ")
         known = where.startswith("data.")
@@ -84,7 +84,7 @@ def _data(file: Path, config: TrainConfig | StudyConfig) -> dict[str, Any]:
 
 def _lines(of: dict[str, Any]) -> list[str]:
     told = [of["data"]["sentence"], *of["data"]["warnings"]] if of["data"] else [of["note"]]
-    return [_line(of), *told]
+    return [_line(of), *told, *of["warnings"]]
 
 
 def _line(of: dict[str, Any]) -> str:

@@ -26,13 +26,13 @@ def command(
     import torch
 
     from cbe.cli.talk import say
-    from cbe.data.starter import look, study_name, study_text
+    from cbe.data.starter import scan_folder, study_name, study_text
 
     if out.exists() and not force:
         raise InputError(f"{out}: exists already; choose another --out, or overwrite it with --force")
     if not out.parent.is_dir():
         raise InputError(f"{out}: there is no folder {out.parent}; make it, or choose another --out")
-    found = look(folder) if folder else None
+    found = scan_folder(folder) if folder else None
     path = _path(folder, out) if folder else ""
     text = study_text(study_name(folder) if folder else "digits", found, path, gpu=torch.cuda.is_available())
     read_config_text(StudyConfig, text, name=str(out))

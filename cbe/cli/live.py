@@ -37,8 +37,9 @@ def live(progress: Progress, console: Console = err) -> Iterator[None]:
         with _drawn(_view(progress, lambda: _driving(progress, resume), console)):
             yield
     except KeyboardInterrupt:
-        ended = "Ended at once; what was recorded and the checkpoints are kept."
-        say(f"{ended}\nGo on with: {resume}", console=console)
+        if progress.rows():
+            ended = "Stopped at once. Recorded results and checkpoints are kept."
+            say(f"{ended}\nGo on with: {resume}", console=console)
         raise
     why = progress.stop_reason
     if why and not progress.ledger.broken:  # an error says itself what to do

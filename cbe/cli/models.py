@@ -114,7 +114,7 @@ def predict(
     else:
         _print_table(answers)
     if lost:
-        raise DataError(f"{len(lost)} of the images could not be read, as told above; mend or leave them out")
+        raise DataError(f"{len(lost)} of the images cannot be read (see above); replace or remove them")
 
 
 def _told(found: Iterable[Answer | Unreadable], lost: list[Unreadable]) -> Iterator[Answer]:

@@ -84,7 +84,7 @@ def command(
     from cbe.cli.talk import say
     from cbe.study.plan import local_concurrency, measure, plan
 
-    data.tell(study)
+    data.print_data_summary(study)
     at_once = concurrent or local_concurrency(study)
     found = plan(study, concurrent=at_once, probe=measure(study, say=say))
     if as_json:

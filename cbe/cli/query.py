@@ -139,7 +139,7 @@ def _print_records(found: pa.Table, most: int) -> None:
             grid.add_row(Text(f"  {clean(name)}"), Text(_cell(value)))
         out.print(grid)
     if left_out:
-        say(f"Not shown, since empty or JSON: {', '.join(left_out)}. Select them by name.")
+        say(f"Not shown because they are empty or JSON: {', '.join(left_out)}. Select them by name.")
 
 
 def _unreadable(found: pa.Table) -> list[str]:

@@ -58,7 +58,7 @@ def run(
         return
     try:
         with begun(study, place):
-            data.tell(study)
+            data.print_data_summary(study)
             progress = _drive(study, place, address)
     except KeyboardInterrupt:
         if folder.exists():

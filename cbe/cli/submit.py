@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -11,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import typer
-import yaml
 
 from cbe.cli import remote, stores, trials
 from cbe.cli.run import HALTED, Settings
 from cbe.errors import InputError
 from cbe.spec import StudyConfig, read_config
-from cbe.spec.files import read_config_text
+from cbe.spec.files import text_to_send
 from cbe.words import clean
 
 if TYPE_CHECKING:
@@ -54,7 +52,7 @@ def submit(
     study = read_config(StudyConfig, file, settings or ())
     place = _required(address, "submit", f"`cbe run {file}` runs it here")
     found = remote.at(place)
-    text = _sent(file, settings or (), _checks_paths(found, place))
+    text = text_to_send(StudyConfig, file, settings or (), same_machine=_checks_paths(found, place))
     standing = found.submit(text, priority, store=_meant_for(found, store), code=code)
     again = partial(remote.again, name=study.name, address=place)
     if watch:
@@ -98,17 +96,6 @@ def _required(address: str | None, verb: str, otherwise: str) -> str:
     if place is None:
         raise InputError(f"{verb}: where? give --address http(s)://…, or set CBE_ADDRESS; {otherwise}")
     return place
-
-
-def _sent(file: Path, settings: Sequence[str], reaches_here: bool) -> str:
-    """What is submitted: the file as it stands, or its values where settings or its folder change them."""
-    text = file.read_text("utf-8")
-    typed = read_config_text(StudyConfig, text, settings, str(file))
-    # A cluster elsewhere is told a relative path as it was typed: it refuses it, and says what to give.
-    meant = read_config(StudyConfig, file, settings) if reaches_here else typed
-    if not settings and meant == typed:
-        return text
-    return yaml.safe_dump(meant.to_plain(), sort_keys=False, allow_unicode=True)
 
 
 def _checks_paths(found: Remote, address: str) -> bool:

@@ -29,7 +29,7 @@ _LAYOUTS = """expected one of
 
 
 @dataclass(frozen=True)
-class Found:
+class FolderContents:
     """The images of a folder."""
 
     source: str  # folder or parquet
@@ -55,7 +55,7 @@ class Found:
         return 0.2 if a_class <= fewest // 2 else classes * (fewest // 2)
 
 
-def look(path: Path) -> Found:
+def scan_folder(path: Path) -> FolderContents:
     """What a folder holds; DataError with the expected layout where it cannot be used."""
     if not path.exists():
         raise DataError(f"{path}: does not exist; {_LAYOUTS}")
@@ -74,7 +74,7 @@ def look(path: Path) -> Found:
     return found
 
 
-def _images(path: Path) -> Found:
+def _images(path: Path) -> FolderContents:
     if not path.is_dir():
         raise DataError(f"{path}: is not a folder")
     sets, classes = image_files.find(path)
@@ -87,14 +87,15 @@ def _images(path: Path) -> Found:
         except OSError as error:
             raise DataError(f"{file}: cannot be read as an image ({error}); replace or remove it") from None
     per_class = {name: counts[label] for label, name in enumerate(classes)}
-    return Found("folder", per_class, len(sets.get("unlabeled", ())), len(sets.get("test", ())), _side(sizes))
+    unlabeled, test = (len(sets.get(name, ())) for name in ("unlabeled", "test"))
+    return FolderContents("folder", per_class, unlabeled, test, _side(sizes))
 
 
-def _parquet(path: Path) -> Found:
+def _parquet(path: Path) -> FolderContents:
     config = Data(source="parquet", path=str(path))
     pool = parquet_files.outline(config)
     counts = Counter(pool.train.labels.tolist())
-    per_class = {name: counts[label] for label, name in enumerate(pool.classes) if counts[label]}
+    per_class = {name: counts[label] for label, name in enumerate(pool.classes)}
     files = [Path(name) for name, *_ in parquet_files.files(config)]
     sizes: list[int] = []
     for file in files if path.is_file() else [file for file in files if file.name.startswith("train")]:
@@ -104,7 +105,7 @@ def _parquet(path: Path) -> Found:
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"{file}: cannot be read ({error})") from None
     unlabeled, test = (len(each) if each else 0 for each in (pool.unlabeled, pool.test))
-    return Found("parquet", per_class, unlabeled, test, _side(sizes))
+    return FolderContents("parquet", per_class, unlabeled, test, _side(sizes))
 
 
 def _sizes(opened: pq.ParquetFile, column: str) -> list[int]:
@@ -133,7 +134,7 @@ def study_name(folder: Path) -> str:
     return name[:64].rstrip("-") or "images"
 
 
-def study_text(name: str, found: Found | None, path: str, *, gpu: bool) -> str:
+def study_text(name: str, found: FolderContents | None, path: str, *, gpu: bool) -> str:
     """A commented study file for what was found, or for the digits; small enough for this machine."""
     machine = _GPU if gpu else _CPU
     data = _DIGITS if found is None else _data(found, path, gpu)
@@ -141,7 +142,7 @@ def study_text(name: str, found: Found | None, path: str, *, gpu: bool) -> str:
     return _TEXT.format(name=name, question=question, data=data, machine=machine, **_SIZES[gpu])
 
 
-def _data(found: Found, path: str, gpu: bool) -> str:
+def _data(found: FolderContents, path: str, gpu: bool) -> str:
     size = found.side if gpu else min(found.side, 32)
     counts = found.per_class.values()
     spread = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
@@ -151,7 +152,7 @@ def _data(found: Found, path: str, gpu: bool) -> str:
         f"  # Found {found.labeled:,} labeled images of {len(counts)} classes ({spread} each), "
         f"{found.unlabeled:,} unlabeled, {found.test:,} test.",
         f"  source: {found.source}",
-        f"  path: {quoted}  # relative to this file",
+        f"  path: {quoted}" + ("" if Path(path).is_absolute() else "  # relative to this file"),
         f"  size: {size}  # images are resized to {size} × {size}; larger is slower",
         "  labels: all  # or a number, to see how well fewer labels do",
         "  # Labeled images to compare configs by: a share or a number. "
@@ -164,7 +165,7 @@ def _data(found: Found, path: str, gpu: bool) -> str:
 _DIGITS = """\
   source: digits  # 8 × 8 handwritten digits; they come with scikit-learn, nothing is downloaded
   labels: 40  # of all training images, 4 in each class
-  validation: 200  # images kept to compare configs: a number or a share, as 0.1"""
+  validation: 200  # images kept to compare configs: a number or a share, e.g. 0.1"""
 _CPU = "a machine without a GPU: a small network and short runs"
 _GPU = "a machine with a GPU"
 _SIZES = {

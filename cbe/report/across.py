@@ -15,6 +15,7 @@ from typing import Any
 from cbe.errors import InputError
 from cbe.report.best import refuse_test_labels
 from cbe.report.intervals import Interval, images_behind, mean_interval
+from cbe.report.lookup import data_facts
 from cbe.report.paired import Difference, Pair, most_between, paired
 from cbe.report.published import image_name
 from cbe.store import sql
@@ -158,7 +159,8 @@ def best_of_all(store: Store, k: int = 1, where: str | None = None) -> tuple[Tas
         unconfirmed = {_key(row): tuple(row["studies"]) for row in found}
     titles = _titles(tasks)
     return tuple(
-        _task(titles[key], list(configs.values()), unconfirmed.get(key, ())) for key, configs in tasks.items()
+        _task(store, titles[key], list(configs.values()), unconfirmed.get(key, ()))
+        for key, configs in tasks.items()
     )
 
 
@@ -193,19 +195,23 @@ def _long(data: Row) -> str:
     return ", ".join(more)
 
 
-def _task(title: str, configs: Sequence[Sequence[Row]], unconfirmed: tuple[str, ...]) -> Task:
+def _task(store: Store, title: str, configs: Sequence[Sequence[Row]], unconfirmed: tuple[str, ...]) -> Task:
     first = configs[0][0]
     data = {name.removeprefix("data_"): first[name] for name in _TASK}
     confirmed = first["role"] == "confirm"
-    images = _images(first["data_validation"], [row for rows in configs for row in rows])
+    images = _images(store, first["data_validation"], [row for rows in configs for row in rows])
     ranked = tuple(_placed(rows, images) for rows in configs)
     return Task(title, data, confirmed, unconfirmed if confirmed else (), ranked)
 
 
-def _images(validation: float | None, rows: Iterable[Row]) -> int:
-    """How many images an error is counted on: as the studies' files say, or as the errors show."""
+def _images(store: Store, validation: float | None, rows: Sequence[Row]) -> int:
+    """How many images an error is counted on: as the files say, a driver found or the errors show."""
     if validation is not None and validation >= 1:
         return int(validation)
+    for study in dict.fromkeys(row["study"] for row in rows):
+        facts = data_facts(store.study(study)) or {}
+        if found := facts.get("validation"):
+            return int(found)
     return images_behind(row["error"] for row in rows)
 
 
@@ -215,7 +221,7 @@ def _placed(rows: Sequence[Row], images: int) -> Placed:
     # Only where a study made both: the same seed in another may stand for something else.
     both = [row for row in rows if row["base_error"] is not None]
     most = most_between("validation_error")
-    against = paired(_by_pair(both, "error"), _by_pair(both, "base_error"), most)
+    against = paired(_by_pair(both, "error"), _by_pair(both, "base_error"), most, images)
     studies = tuple(dict.fromkeys(row["study"] for row in rows))
     trial = first["first_trial"] if len(studies) == 1 else f"{first['study']}/{first['first_trial']}"
     return Placed(

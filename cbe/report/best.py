@@ -20,7 +20,7 @@ from cbe.report.intervals import LEVEL, Interval, images_behind, mean_interval
 from cbe.report.lookup import data_facts, read_study
 from cbe.report.names import config_names
 from cbe.report.paired import Difference, Pair, most_between, paired
-from cbe.report.wording import UNITS, against, begun, figure, verdict
+from cbe.report.wording import UNITS, against, capitalized, figure, verdict
 from cbe.spec import Objective, StudyConfig
 from cbe.store import sql
 from cbe.store.folder import StudyFolder
@@ -42,7 +42,7 @@ class _About:
     study: StudyConfig
     role: Role
     names: Mapping[str, str]  # by config_id
-    images: int  # that an error is counted on
+    images: int | None  # that the objective, an error, is counted on
     fixed: Mapping[str, Mapping[Pair, float]]  # runs of the paper's config and of the base
     confirmed: int  # configs of the search that were confirmed
 
@@ -127,7 +127,7 @@ def best(
         study=study,
         role=role,
         names=config_names(rows),
-        images=_images(study, rows, facts),
+        images=images_counted(first.metric, study, rows, facts),
         fixed={config.preset: config.runs(role) for config in configs if config.preset},
         confirmed=sum(not config.preset and bool(config.runs("confirm")) for config in found),
     )
@@ -147,13 +147,14 @@ def best(
     )
 
 
-def _images(study: StudyConfig, rows: Sequence[Row], facts: Facts) -> int:
+def images_counted(metric: str, study: StudyConfig, rows: Sequence[Row], facts: Facts) -> int | None:
     """How many images an error is counted on: as the driver found, the study's file says or errors show."""
-    metric, given = study.objectives[0].metric, study.data.validation
+    if metric not in _COUNTED_ON:
+        return None
     if found := _found(facts, metric):
         return found
-    if metric == "validation_error" and isinstance(given, int):
-        return given
+    if metric == "validation_error" and isinstance(study.data.validation, int):
+        return study.data.validation
     return images_behind(row["objective"] for row in rows if row["state"] == "completed")
 
 
@@ -206,7 +207,9 @@ def _ranked(rank: int | None, config: Config, about: _About) -> Ranked:
     searched = config.runs("search").values()
     tested = config.runs(role, "last_test_error").values()
     to_base, to_paper = (
-        paired(values, fixed.get(name, {}), most_between(metric)) if config.preset != name else None
+        paired(values, fixed.get(name, {}), most_between(metric), about.images)
+        if config.preset != name
+        else None
         for name in ("base", "paper")
     )
     found = Ranked(
@@ -257,8 +260,8 @@ def _is_better(found: Difference, about: _About) -> bool:
 def _headline(first: Ranked, about: _About) -> str:
     """The answer in a few words: which config, its figure, and whether it is better than the base."""
     value = UNITS[about.objective.metric].value(first.mean)
-    name = begun(_CALLED.get(first.preset or "", first.name))
-    if first.preset == "base":
+    name = capitalized(_CALLED.get(first.preset or "", first.name))
+    if first.preset == "base" and about.role == "confirm":
         return f"No config ranks above the base: {value}"
     if about.role == "search":
         return (
@@ -266,8 +269,8 @@ def _headline(first: Ranked, about: _About) -> str:
         )
     if first.better:
         return f"{name} is better than the base: {value}"
-    judged = ", not shown to be better than the base" if first.better is False else ""
-    return f"{name} ranks first with {value}{judged}"
+    judged = "not compared with" if first.better is None else "not shown to be better than"
+    return f"{name} ranks first with {value}, {judged} the base"
 
 
 def _sentence(ranked: Ranked, about: _About, alone: Sequence[float]) -> str:
@@ -299,7 +302,7 @@ def _sentence(ranked: Ranked, about: _About, alone: Sequence[float]) -> str:
     if about.role == "search":
         said += "; not yet confirmed" if study.confirm.runs else "; not confirmed"
     said += "."
-    return begun(said) if ranked.preset else said
+    return capitalized(said) if ranked.preset else said
 
 
 def _side(difference: float) -> str:

@@ -1,10 +1,10 @@
-"""Whether an error is one that guessing would make."""
+"""Whether an error is one that guessing would make, or worse."""
 
 from __future__ import annotations
 
 import math
 
-_ONE_SIDED = 1.645  # standard errors below which 95 % of guessers stay above
+_ONE_SIDED = 1.645  # standard errors: 95 % of guessers stay above guessing's error less so many
 
 
 def at_chance(error: float, classes: int, images: int) -> str | None:
@@ -12,6 +12,8 @@ def at_chance(error: float, classes: int, images: int) -> str | None:
 
     >>> at_chance(0.46, classes=2, images=50), at_chance(0.3, classes=2, images=50)
     ('at chance level (50.0 % for 2 classes)', None)
+    >>> at_chance(0.7, classes=2, images=50)
+    'worse than chance (50.0 % for 2 classes)'
     """
     if classes < 2 or images < 1:
         return None
@@ -19,4 +21,5 @@ def at_chance(error: float, classes: int, images: int) -> str | None:
     noise = _ONE_SIDED * math.sqrt(guess * (1 - guess) / images)
     if error < guess - noise:
         return None
-    return f"at chance level ({100 * guess:.1f} % for {classes} classes)"
+    side = "worse than chance" if error > guess + noise else "at chance level"
+    return f"{side} ({100 * guess:.1f} % for {classes} classes)"

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow.compute as pc
 
 from cbe.errors import InputError
-from cbe.report.best import Ranked, best
+from cbe.report.best import Ranked, best, images_counted
 from cbe.report.configs import Role, Row, grouped, is_finite
-from cbe.report.lookup import read_study, trial_row
+from cbe.report.lookup import data_facts, read_study, trial_row
 from cbe.report.paired import Difference, Pair, most_between, paired
 from cbe.report.published import data_name
 from cbe.report.wording import UNITS, against, verdict
@@ -114,10 +114,12 @@ def _paired(
     rows = [_rows(folder, side) for folder, side in zip(folders, sides, strict=True)]
     if not _same_splits(studies, rows):
         return "search", None, "Not compared: other data (the same seeds gave other label splits)."
+    metric = sides[0].metric
+    images = images_counted(metric, studies[0], rows[0], data_facts(folders[0]))
     shared = 0
     for role in _ROLES:
         mine, others = (_runs(each, study, role) for each, study in zip(rows, studies, strict=True))
-        found = paired(mine, others, most_between(sides[0].metric))
+        found = paired(mine, others, most_between(metric), images)
         if found:
             return role, found, ""
         shared = max(shared, len(mine.keys() & others.keys()))

@@ -46,14 +46,16 @@ def t_quantile(n: int) -> float:
     return float(stdtrit(n - 1, (1 + LEVEL) / 2))
 
 
-def mean_interval(metric: str, values: Sequence[float], images: int = _MOST_IMAGES) -> Interval | None:
+def mean_interval(metric: str, values: Sequence[float], images: int | None = None) -> Interval | None:
     """The 95 % interval of the mean of independent runs; None where one run alone shows no spread.
 
     >>> mean_interval("validation_error", [0.1])
     """
     if len(values) < 2:
         return None
-    return error_interval(values, images) if metric.endswith("_error") else loss_interval(values)
+    return (
+        error_interval(values, images or _MOST_IMAGES) if metric.endswith("_error") else loss_interval(values)
+    )
 
 
 def error_interval(values: Sequence[float], images: int = _MOST_IMAGES) -> Interval:

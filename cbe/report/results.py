@@ -50,14 +50,14 @@ class Results:
     def metrics(self, name: str | None = None, *, study: str | None = None) -> Any:
         """One row for each report, in the order of steps.
 
-        `name` is a study, as "quickstart", or a trial of it, as "quickstart/t0001"; without it, all studies.
+        `name` is a study, e.g. "quickstart", or a trial, e.g. "quickstart/t0001"; without it, all studies.
         With `study`, `name` is a trial of that study.
         """
         if study is None and name is not None:
             study, _, name = name.partition("/")
             if not name and _TRIAL.fullmatch(study) and not self.store.study(study).exists():
                 raise InputError(
-                    f"trial {study!r}: of which study? wanted STUDY/TRIAL, as quickstart/{study}"
+                    f"trial {study!r}: of which study? wanted STUDY/TRIAL, e.g. quickstart/{study}"
                 )
         trial = name or None
         if trial and study:
@@ -100,7 +100,7 @@ class Results:
 
 
 def open_store(uri: str | PathLike[str] = "results", frames: Frames = "arrow") -> Results:
-    """The results of a store: a folder that holds studies, or a bucket, as s3://bucket/prefix.
+    """The results of a store: a folder that holds studies, or a bucket, e.g. s3://bucket/prefix.
 
     `frames` says what tables come as: "arrow", "pandas" or "polars".
 

@@ -50,10 +50,10 @@ def figure(unit: Unit, mean: float, interval: Interval | None, n: int) -> str:
     return f"{said} (95 % {unit.span(interval, unit.digits(mean))}, n = {n})"
 
 
-def begun(text: str) -> str:
+def capitalized(text: str) -> str:
     """A text that begins a sentence.
 
-    >>> begun("the base has it"), begun("t0007 has it")
+    >>> capitalized("the base has it"), capitalized("t0007 has it")
     ('The base has it', 't0007 has it')
     """
     return text[:1].upper() + text[1:] if text.startswith("the ") else text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
@@ -17,6 +18,8 @@ from cbe.errors import InputError, RunError
 from cbe.service.standing import Standing, StandingDetails
 from cbe.service.transport import Transport, opened, server_sent
 from cbe.service.trials import Trial
+from cbe.spec import StudyConfig
+from cbe.spec.files import text_to_send
 from cbe.study.overview import Overview, in_order, row_from_plain
 
 if TYPE_CHECKING:
@@ -230,10 +233,14 @@ def _file(given: str | Path) -> bytes:
     named = isinstance(given, Path) or ("\n" not in given and given.endswith((".yaml", ".yml")))
     if not named:
         return str(given).encode()
+    path = Path(given)
     try:
-        return Path(given).read_bytes()
+        content = path.read_bytes()
     except OSError as error:
         raise InputError(f"{given}: cannot be read ({error.strerror}); give a study file (YAML)") from None
+    with suppress(InputError):  # the service lists the faults
+        return text_to_send(StudyConfig, path).encode()
+    return content
 
 
 def _page(plain: Mapping[str, Any]) -> tuple[list[Standing], int]:

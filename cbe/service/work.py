@@ -30,7 +30,7 @@ def _from_json(text: str) -> str:
     try:
         plain = json.loads(text, object_pairs_hook=_each_once, parse_constant=_no_number)
     except ValueError as error:
-        raise InputError(f"the body is not valid JSON ({error}); mend it, or send YAML") from None
+        raise InputError(f"the body is not valid JSON ({error}); correct it, or send YAML") from None
     if not isinstance(plain, dict):
         raise InputError(f"the body is a {type(plain).__name__}; wanted an object with a study's keys")
     return yaml.safe_dump(plain, sort_keys=False)

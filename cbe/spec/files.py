@@ -6,7 +6,7 @@ import copy
 import difflib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -56,13 +56,37 @@ def read_config(
 
 
 def read_config_text(
-    model: type[Model], text: str, settings: Iterable[str] = (), name: str = "study.yaml"
+    model: type[Model],
+    text: str,
+    settings: Iterable[str] = (),
+    name: str = "study.yaml",
+    folder: Path | None = None,
 ) -> Model:
-    """A config from the text of a file that may not be on this machine; `name` is what faults call it."""
+    """A config from the text of a file that may not be on this machine; `name` is what faults call it.
+
+    A relative `data.path` starts at `folder`, or stays as it is where none is given.
+    """
     path = Path(name)
     plain, lines = parse(text, path)
     _overlay(plain, lines, settings, {})
+    if folder is not None:
+        _anchor(plain, folder)
     return _validated(model, plain, lines, path)
+
+
+def text_to_send(
+    model: type[BaseModel], path: Path, settings: Sequence[str] = (), *, same_machine: bool = True
+) -> str:
+    """A file for another process: as it stands, or its values where settings or its folder change them.
+
+    A machine elsewhere is told a relative `data.path` as it was typed: it refuses it, and says what to give.
+    """
+    text = _text(path)
+    typed = read_config_text(model, text, settings, str(path))
+    meant = read_config(model, path, settings) if same_machine else typed
+    if not settings and meant == typed:
+        return text
+    return yaml.safe_dump(meant.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
 def read_values(model: type[Model], values: Mapping[str, Any]) -> Model:

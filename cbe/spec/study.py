@@ -196,6 +196,16 @@ class StudyConfig(Section):
         sampled = math.ceil(max(0, trials - PRESETS * pairs) / pairs)
         return (min(PRESETS, trials) + min(self.confirm.configs, sampled)) * len(self.confirm_pairs)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the file allows, but its author may not have meant."""
+        if len(self.confirm_pairs) == 1:
+            return (
+                "One run to confirm gives no interval and no comparison with the base. "
+                "Raise budget.trials, or set confirm.runs to 2 or more.",
+            )
+        return ()
+
     def values(self, point: Mapping[str, Any]) -> dict[str, Any]:
         """The value of every dotted key at a point of the search."""
         base = values_of(self.base)

@@ -83,7 +83,7 @@ def run(
                 folder.delete(SCRATCH)  # Tune's own state, for a restore that is never done
         claim.end(progress)
     if ledger.broken:
-        raise RunError(f"{study.name}: {ledger.broken}; mend it and go on with `cbe resume {study.name}`")
+        raise RunError(f"{study.name}: {ledger.broken}; remove the cause, then `cbe resume {study.name}`")
     return progress
 
 

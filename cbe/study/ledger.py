@@ -209,7 +209,7 @@ class Ledger:
     def break_off(self, why: str) -> None:
         """Halts a study that would go on failing."""
         self.broken = why
-        self.halt("broken off")
+        self.halt("repeated errors")
 
     def halt(self, why: str) -> None:
         """Lets nothing new start and everything that runs stop, to be resumed some day."""

@@ -73,7 +73,8 @@ def amend(
     if file is not None:
         study = read_config(StudyConfig, file, settings)
     else:
-        study = read_config_text(StudyConfig, content.decode(), settings, folder.path(STUDY_FILE))
+        name = folder.path(STUDY_FILE)
+        study = read_config_text(StudyConfig, content.decode(), settings, name, folder=Path.cwd())
     if study.name != folder.name:
         raise InputError(
             f"{file or '--set name'}: is of study {study.name}, not {folder.name}; give {folder.name}'s own, "

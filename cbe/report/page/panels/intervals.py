@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cbe.report.best import Answer, Ranked
+from cbe.report.configs import is_finite
 from cbe.report.page.evidence import Evidence
 from cbe.report.page.numbers import METRICS
 from cbe.report.page.panel import COLOURS, MARKS, MUTED, Panel, escape, scaled, value_axis
@@ -36,7 +37,8 @@ def intervals(evidence: Evidence) -> Panel | None:
 def _most(evidence: Evidence, answer: Answer) -> float | None:
     """Where the axis ends at the latest, so that runs stay legible; None for metrics with an upper end."""
     shown = {trial for ranked in answer.ranked for trial in ranked.trials}
-    largest = max(row["objective"] for row in evidence.rows if row["trial"] in shown)
+    values = [row["objective"] for row in evidence.rows if row["trial"] in shown]
+    largest = max(filter(is_finite, values), default=0.0)  # a trial may have ended since rows were read
     return _MOST * largest if METRICS[answer.metric].unit != "%" and largest > 0 else None
 
 
