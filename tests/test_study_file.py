@@ -420,6 +420,7 @@ def test_by_default_the_confirmation_is_not_larger_than_the_search(
     assert StudyConfig.model_validate(found.to_plain()) == found
     if not given:
         assert found.confirm_runs <= trials
+    assert [each[:18] for each in found.warnings] == (["One run to confirm"] if wanted[1] == 1 else [])
 
 
 def test_a_small_grid_is_confirmed_by_a_small_confirmation() -> None:

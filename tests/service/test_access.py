@@ -510,11 +510,18 @@ def test_the_network_is_not_served_without_a_token_that_holds(cbe_: Cbe, tmp_pat
     assert "cbe token create NAME --role admin" in told and "Traceback" not in told
 
 
-def test_the_service_speaks_tls_and_listens_at_an_ipv6_address(tmp_path: Path) -> None:
+def test_the_service_listens_at_an_ipv6_address(tmp_path: Path) -> None:
+    with serving(tmp_path / "store", NOBODY, "--host", "::1", host="[::1]") as service:
+        assert service.http.get("/api/me").json()["open"] is True
+        own = {"origin": service.url, "sec-fetch-site": "same-origin"}
+        assert service.http.post("/api/studies/none/stop", headers=own).status_code == 404
+
+
+def test_the_service_speaks_tls(tmp_path: Path) -> None:
     certificate, key = self_signed(tmp_path)
-    options = ("--host", "::1", "--tls-cert", str(certificate), "--tls-key", str(key))
-    with serving(tmp_path / "store", NOBODY, *options, host="[::1]", trusted=certificate) as service:
-        assert service.url.startswith("https://[::1]:")
+    options = ("--tls-cert", str(certificate), "--tls-key", str(key))
+    with serving(tmp_path / "store", NOBODY, *options, trusted=certificate) as service:
+        assert service.url.startswith("https://")
         found = service.http.get("/api/me")
         assert found.json()["open"] is True
         assert found.headers["strict-transport-security"] == "max-age=31536000"
@@ -523,7 +530,7 @@ def test_the_service_speaks_tls_and_listens_at_an_ipv6_address(tmp_path: Path) -
         with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
             httpx.get(f"{service.url}/healthz", verify=ssl.create_default_context())
         with pytest.raises(httpx.RemoteProtocolError):
-            httpx.get(f"http://[::1]:{service.port}/healthz")
+            httpx.get(f"http://127.0.0.1:{service.port}/healthz")
         old = ssl.create_default_context(cafile=str(certificate))
         old.maximum_version = ssl.TLSVersion.TLSv1_2
         old.set_ciphers("AES128-SHA:@SECLEVEL=0")  # without forward secrecy
@@ -543,7 +550,7 @@ def test_half_of_tls_is_refused(cbe_: Cbe, tmp_path: Path, given: str) -> None:
 
 
 def self_signed(folder: Path) -> tuple[Path, Path]:
-    """A certificate for ::1 and its key."""
+    """A certificate for 127.0.0.1 and its key."""
     import ipaddress
 
     from cryptography import x509
@@ -557,7 +564,7 @@ def self_signed(folder: Path) -> tuple[Path, Path]:
         x509.CertificateBuilder(
             name, name, key.public_key(), x509.random_serial_number(), now - day, now + day
         )
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("::1"))]), False)
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
         .sign(key, hashes.SHA256())
     )

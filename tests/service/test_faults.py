@@ -16,7 +16,7 @@ import pytest
 from cbe.service.head import Head, started
 from cbe.study.control import status
 from tests.conftest import free_port
-from tests.service.conftest import CBE, NOBODY, Served, serving, text_of
+from tests.service.conftest import CBE, NOBODY, SECRETS, Served, serving, text_of
 from tests.study.conftest import curve, rows
 from tests.waiting import until
 
@@ -139,12 +139,18 @@ def test_a_killed_driver_is_shown_as_failed_with_its_reason_told_and_resumed(
 
 
 def test_a_service_with_a_cluster_of_its_own_finds_it_again_and_takes_it_along_when_it_ends(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("CBE_TOKEN", SECRETS["CBE_TOKEN"])
     with serving(tmp_path / "store", None) as service:
         service.submit(text_of("own", **ENDLESS))
         goes_on(service, "own")
         driver = status(service.folder("own")).plain["pid"]
+        knows = [
+            SECRETS["CBE_TOKEN"].encode() in Path(f"/proc/{pid}/environ").read_bytes()
+            for pid in (service.process.pid, driver)
+        ]
+        assert knows == [True, False]  # a secret of the service is none of its studies'
         again = [CBE, "serve", "--store", str(service.store), "--port", str(free_port()), "--ray", NOBODY]
         second = subprocess.run(again, capture_output=True, text=True, timeout=180)
         assert second.returncode == 2 and "has a service already" in second.stderr
