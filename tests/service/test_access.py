@@ -564,7 +564,9 @@ def self_signed(folder: Path) -> tuple[Path, Path]:
         x509.CertificateBuilder(
             name, name, key.public_key(), x509.random_serial_number(), now - day, now + day
         )
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
+        )
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
         .sign(key, hashes.SHA256())
     )
