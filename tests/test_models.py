@@ -576,7 +576,7 @@ def test_a_model_is_exported_and_used_from_the_command_line(
     assert (tmp_path / "models/first-multihead/model.json").read_bytes() == kept
 
     code, out, err = cbe("predict", "models/first-multihead", photos, "--format", "csv")
-    assert code == 2 and "b broken.png: cannot be read" in err and "1 of the images could not be read" in err
+    assert code == 2 and "b broken.png: cannot be read" in err and "1 of the images cannot be read" in err
     assert out.splitlines()[0] == "file,label,probability,confidence,disagreement"
     assert len(out.splitlines()) == 4
     code, out, _ = cbe("predict", "models/first-multihead", photos, "--json", "--batch", "1")
