@@ -13,7 +13,7 @@ study: .venv/ready  ## run the quickstart study: digits with 40 labels, offline;
 	$(BIN)/cbe run --resume studies/quickstart.yaml
 
 test: .venv/ready-dev  ## all tests but the long ones of `make chaos`
-	$(PYTEST) -n auto -m "not chaos"
+	$(PYTEST) -n auto -m "not chaos" --durations=10
 
 test-fast: .venv/ready-dev  ## tests that need neither Ray nor a browser
 	$(PYTEST) -n auto -m "not chaos and not ray and not browser"
