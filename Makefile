@@ -1,4 +1,4 @@
-# Everything a checkout needs; nothing is written outside of it.
+# Everything a checkout needs is installed into its .venv.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --no-cache-dir

@@ -14,8 +14,11 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 from scipy import special, stats
 
+from cbe.cli import console
+from cbe.cli.best import print_answer
 from cbe.errors import ConfigError, InputError
 from cbe.report.best import Answer, best
 from cbe.report.configs import Config
@@ -449,6 +452,19 @@ def test_rounding_to_images_makes_no_config_better_than_its_equal() -> None:
             assert found is not None
             wrong += found.p < 0.05
         assert wrong / 4000 < 0.055, (images, n)
+
+
+def test_the_table_fits_80_columns_with_whole_names_and_numbers(
+    written: Written, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "out", Console(width=80))
+    for config, by in (("base", 0.0), ("paper", 0.35), ("a", 0.2)):
+        written.add(config, dict(zip(BASE, (0.1 + by, 0.55, 0.3 - by / 2), strict=True)))
+    print_answer(written.best(), "cbe best first", as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    table = [line for line in lines if line[:1] in set("123") and line[1:2] == " "]
+    assert [line.split()[1:3] for line in table] == [["base", "3"], ["c0006", "3"], ["paper", "3"]]
+    assert max(map(len, lines)) <= 80 and "…" not in "".join(lines)
 
 
 def test_one_value_has_no_interval() -> None:

@@ -140,6 +140,12 @@ def test_bad_input_is_one_message_and_exit_code_2(
     assert done.out == "" and not (tmp_path / "runs").exists()
 
 
+def test_a_study_file_is_not_taken_for_a_training_file(tmp_path: Path, cbe_: Cbe) -> None:
+    (tmp_path / "pets.yaml").write_text("name: pets\nbudget: {trials: 3}\n")
+    done = cbe_("train", "pets.yaml")
+    assert done.code == 2 and "pets.yaml: is a study file; run it with `cbe run pets.yaml`" in done.err
+
+
 def test_a_loss_that_explodes_is_told_with_its_step(quick: Path, cbe_: Cbe) -> None:
     settings = ["--set", "training.lr=1e30", "--set", "training.steps=50", "--set", "training.eval_every=25"]
     done = cbe_("train", "quick.yaml", *settings)

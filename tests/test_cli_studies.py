@@ -120,9 +120,15 @@ def test_a_study_begins_with_its_file_in_the_store_and_reads_back_as_it_was(tmp_
     assert "Größer?" in (tmp_path / "all-defaults/study.yaml").read_text("utf-8")
 
 
-def test_a_name_that_is_taken_by_the_same_study_is_to_be_resumed(folder: StudyFolder, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="exists already; go on with `cbe resume heads`"):
-        begin(config(storage="elsewhere"), Store.open(str(tmp_path / "results")))
+def test_a_name_that_is_taken_by_the_same_study_is_told_with_what_to_do(
+    folder: StudyFolder, tmp_path: Path
+) -> None:
+    store = Store.open(str(tmp_path / "results"))
+    with pytest.raises(InputError, match="exists already; it is finished: see `cbe best heads`"):
+        begin(config(storage="elsewhere"), store)
+    folder.delete(STATUS)
+    with pytest.raises(InputError, match="exists already; continue it with `cbe resume heads`"):
+        begin(config(storage="elsewhere"), store)
 
 
 def test_a_name_that_is_taken_by_another_study_is_refused_with_every_difference(
@@ -366,7 +372,7 @@ def test_best_says_its_sentence_then_the_table_then_the_searched_values(
     assert done.code == 0
     assert done.out.startswith("t0001 has 31.0 % validation error (95 % 19.9 to 45.0, n = 2)")
     # The differences −.20 and −.19 by t with one degree of freedom; the means by t on the logit scale.
-    assert "1 t0001 2 31.00 −19.50 – 25.00 32.00 (19.87 to 44.98) (−25.85 to −13.15) p = 0.016" in done.words
+    assert "1 t0001 2 31.00 −19.50 – 25.00 32.00 (19.9 to 45.0) (−25.9 to −13.1) p = 0.016" in done.words
     assert "2 base 2 50.50 – – 50.00 51.50 (" in done.words
     assert "* not used for selection" in done.out
     assert "loss.weights.lb: 0.25" in done.out and "ensemble.heads: 4" in done.out
@@ -531,7 +537,7 @@ def test_a_study_runs_to_its_answer_and_is_not_begun_twice(tmp_path: Path) -> No
     ]
     assert "Traceback" not in done.stderr
     again = cbe("run", file)
-    assert again.returncode == 2 and "exists already; go on with `cbe resume heads`" in again.stderr
+    assert again.returncode == 2 and "exists already; it is finished: see `cbe best heads`" in again.stderr
 
 
 def test_a_cluster_that_does_not_answer_is_told_at_once_and_leaves_no_study(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,10 @@ import yaml
 
 from cbe.cli import check
 from cbe.data import facts_of, look, open_dataset
+from cbe.data.facts import _slow_means
 from cbe.errors import ConfigError
 from cbe.spec import TrainConfig
+from tests.conftest import small
 from tests.contract.small_sources import pixels, write_folder, write_parquet
 
 CLASSES = ["cat", "dog", "eel"]
@@ -75,8 +78,21 @@ def test_what_a_user_should_know_is_told_once_each(pets: Path) -> None:
         "The validation error moves in steps of 8.33 % (12 validation images). "
         "Raise data.validation if you can.",
         "300 steps are few for training.ema 0.999 and model.bn_momentum 0.001: the evaluated model will lag "
-        "behind the trained one. For a short run set them to 0.98 and 0.05.",
+        "behind the trained one. Raise training.steps, or set them to 0.98 and 0.05.",
     ]
+
+
+@pytest.mark.parametrize("steps", [3, 14, 15, 60, 299, 300, 5000])
+def test_what_is_advised_for_few_steps_is_enough_for_them(steps: int) -> None:
+    few = small(training={"steps": steps, "ema": 0.9999})
+    (said,) = _slow_means(few)
+    advised = re.search(r"set them to ([\d.]+) and ([\d.]+)\.$", said)
+    assert (advised is None) == (steps < 15) and "Raise training.steps" in said
+    if advised:
+        ema, momentum = map(float, advised.groups())
+        assert not [
+            *_slow_means(small(training={"steps": steps, "ema": ema}, model={"bn_momentum": momentum}))
+        ]
 
 
 def test_where_there_is_enough_of_all_nothing_more_is_said() -> None:

@@ -74,7 +74,7 @@ def test_the_errors_that_readme_tells_are_those_of_the_recorded_study() -> None:
     errors = f"{mean['base']}, {mean['paper']} and {mean['searched']}"
     assert f"Their validation errors are {errors}." in told
     assert f"{said['searched']} for its choice and {said['base']} for the base" in told
-    assert not any(each.better for each in answer.ranked) and "n = 3 does not decide" in told
+    assert not any(each.better for each in answer.ranked) and "three runs do not decide" in told
 
 
 def test_the_recorded_study_is_the_quickstart() -> None:

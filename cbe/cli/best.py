@@ -88,7 +88,8 @@ def print_answer(answer: Answer, again: str, *, as_json: bool) -> None:
         out.print(Text(f"\nSearched values of {first.name}", "bold"))
         for key, value in first.point.items():
             out.print(Text(f"  {key}: {value:.6g}" if isinstance(value, float) else f"  {key}: {value}"))
-    hint = f"\nTrain it again: {again} --yaml > best.yaml; cbe train best.yaml"
+    train = f"OMP_NUM_THREADS={answer.threads} cbe train best.yaml"
+    hint = f"\nTrain it again:\n  {again} --yaml > best.yaml\n  {train}"
     out.print(Text(hint, "dim"), soft_wrap=True)
 
 
@@ -163,10 +164,11 @@ def _placing(task: Task) -> Table:
 
 
 def _mean(metric: str, mean: float, interval: Interval | None) -> str:
-    """A mean over its interval; alone where there is one run."""
+    """A mean over its interval; alone where there is one run. Ends of a wide interval have one decimal."""
     if interval is None:
         return _number(metric, mean)
-    low, high = (_number(metric, end) for end in interval)
+    is_wide = metric.endswith("_error") and max(map(abs, interval)) >= 0.1
+    low, high = (_number(metric, end, 1 if is_wide else None) for end in interval)
     return f"{_number(metric, mean)}\n({low} to {high})"
 
 
@@ -178,9 +180,10 @@ def _against(metric: str, found: Difference | None, confirmed: bool) -> str:
     return f"{said}\n{p_value(found.p)}" if confirmed else said
 
 
-def _number(metric: str, value: float | None) -> str:
+def _number(metric: str, value: float | None, decimals: int | None = None) -> str:
     """A value without its unit, which stands in the head of the table."""
     if value is None:
         return NOTHING
     scaled = 100 * value if metric.endswith("_error") else value
-    return f"{scaled:,.{_DECIMALS.get(metric, 2)}f}".replace("-", "−")
+    digits = _DECIMALS.get(metric, 2) if decimals is None else decimals
+    return f"{scaled:,.{digits}f}".replace("-", "−")

@@ -11,7 +11,7 @@ import typer
 
 from cbe.cli.data import data_summary
 from cbe.errors import ConfigError, DataError, Fault, InputError
-from cbe.spec import StudyConfig, TrainConfig, read_config
+from cbe.spec import STUDY_KEYS, StudyConfig, TrainConfig, read_config
 from cbe.spec.files import line_of, read_keys
 from cbe.words import clean, plural
 
@@ -50,7 +50,7 @@ def read(file: Path, settings: Sequence[str] = ()) -> TrainConfig | StudyConfig:
     keys = read_keys(file)
     if not keys and not settings:
         raise InputError(f"{file}: is empty; write `key: value` lines, as in studies/quickstart.yaml")
-    if keys & (StudyConfig.model_fields.keys() - TrainConfig.model_fields.keys()):
+    if keys & STUDY_KEYS:
         return read_config(StudyConfig, file, settings)
     return read_config(TrainConfig, file, settings)
 

@@ -8,7 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from cbe.spec import TrainConfig, read_config
+from cbe.errors import InputError
+from cbe.spec import STUDY_KEYS, TrainConfig, read_config
+from cbe.spec.files import read_keys
 
 
 def command(
@@ -33,6 +35,11 @@ def command(
     sections = {"method": method, "ensemble": ensemble, "model": model, "data": data}
     given = [name for name in sections.values() if name]
     folder = RunFolder(out or Path("runs") / (file.stem if file else "-".join(given) or "default"))
+    if file and read_keys(file) & STUDY_KEYS:
+        raise InputError(
+            f"{file}: is a study file; run it with `cbe run {file}`, or train one config: "
+            "`cbe best STUDY --yaml` writes the file of one"
+        )
     base = file or (folder.config_path() if resume else None)
     config = read_config(TrainConfig, base, settings or (), sections)
     summary = run(config, folder, resume=resume)

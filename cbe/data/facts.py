@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import import_module
@@ -17,6 +18,7 @@ from cbe.spec.registry import SOURCES, load
 
 FEW_LABELS = 4  # a class; the least that the paper trains on
 _LISTED = 5  # classes whose names are told
+_MEANS = 3  # how often the steps must hold the span of a running mean
 _UNSEEN = Stats((0.0,), (1.0,))
 
 
@@ -109,9 +111,17 @@ def _warnings(data: Dataset, config: TrainConfig, fewest: int, most: int) -> Ite
 def _slow_means(config: TrainConfig) -> Iterator[str]:
     """Says so where the evaluated weights or statistics will still be mostly the initial ones."""
     steps, ema, statistics = config.training.steps, config.training.ema, config.model.bn_momentum
-    if steps * min(1 - ema, statistics) < 3:
+    if steps * min(1 - ema, statistics) < _MEANS - 1e-9:
         yield (
             f"{steps:,} step{'s' * (steps != 1)} {'is' if steps == 1 else 'are'} few for training.ema {ema} "
-            f"and model.bn_momentum {statistics}: the evaluated model will lag behind the trained one. For a "
-            "short run set them to 0.98 and 0.05."
+            f"and model.bn_momentum {statistics}: the evaluated model will lag behind the trained one. "
+            f"{_longer_or_faster(steps)}"
         )
+
+
+def _longer_or_faster(steps: int) -> str:
+    """What to set; the EMA and statistics of a short run, so that they see most of it."""
+    share = math.ceil(100 * _MEANS / steps) / 100
+    if share > 0.2:
+        return "Raise training.steps."
+    return f"Raise training.steps, or set them to {min(0.98, 1 - share):g} and {max(0.05, share):g}."

@@ -88,6 +88,7 @@ class Answer:
     counts: dict[str, int]  # trials by state
     headline: str  # the answer in a few words
     sentence: str  # the same with its figures
+    threads: int  # of each trial; with as many, training a config again gives the same numbers
 
     def to_plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -144,6 +145,7 @@ def best(
         counts=dict(Counter(row["state"] for row in rows)),
         headline=_headline(ranked[0], about),
         sentence=ranked[0].sentence,
+        threads=study.resources.threads,
     )
 
 

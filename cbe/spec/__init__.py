@@ -3,10 +3,11 @@
 from cbe.spec.files import read_config
 from cbe.spec.search import Parameter
 from cbe.spec.settings import Objective
-from cbe.spec.study import StudyConfig
+from cbe.spec.study import STUDY_KEYS, StudyConfig
 from cbe.spec.train import Data, Ensemble, Loss, Method, Network, TrainConfig, Training, Weights
 
 __all__ = [
+    "STUDY_KEYS",
     "Data",
     "Ensemble",
     "Loss",

@@ -142,6 +142,11 @@ class Resources(Section):
     concurrent: Count | None = None  # trials at once; null: as many as fit
     usd_per_hour: NotNegative = 0  # price of all that one trial occupies
 
+    @property
+    def threads(self) -> int:
+        """Threads of each worker."""
+        return max(1, int(self.cpus))
+
     @field_validator("gpus")
     @classmethod
     def _whole_cards(cls, gpus: float | None) -> float | None:

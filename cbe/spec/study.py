@@ -255,3 +255,6 @@ def _leave_behind(plain: dict[str, Any], point: Mapping[str, Any]) -> None:
         plain["loss"]["weights"].update(lb=None, lv=None)
     if point.get("method.name") not in (None, plain["method"]["name"]):
         plain["method"].update(threshold=None, temperature=None, ramp=None, fairness=None)
+
+
+STUDY_KEYS = StudyConfig.model_fields.keys() - TrainConfig.model_fields.keys()  # that no training file has

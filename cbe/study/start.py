@@ -130,8 +130,10 @@ def _remove(folder: StudyFolder) -> None:
 
 def taken(study: StudyConfig, folder: StudyFolder) -> InputError:
     """What there is to say to somebody whose study has the name of one that exists."""
-    exists = InputError(f"{folder.uri}: exists already; go on with `cbe resume {folder.name}`")
-    return differing(study, folder) or exists
+    ahead = f"continue it with `cbe resume {folder.name}`"
+    if status(folder).state == "finished":
+        ahead = f"it is finished: see `cbe best {folder.name}`, or choose another name, e.g. --set name=…"
+    return differing(study, folder) or InputError(f"{folder.uri}: exists already; {ahead}")
 
 
 def differing(study: StudyConfig, folder: StudyFolder, where: str | None = None) -> ConfigError | None:

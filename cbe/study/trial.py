@@ -88,7 +88,7 @@ def work(shared: Shared, assignment: Assignment, resume: str | None, send: Send,
 
 def use_resources(study: StudyConfig) -> None:
     """As many threads as the trial has cores, and its share of the card."""
-    torch.set_num_threads(max(1, int(study.resources.cpus)))
+    torch.set_num_threads(study.resources.threads)
     share = study.resources.gpus
     if torch.cuda.is_available() and share is not None and 0 < share < 1:
         torch.cuda.set_per_process_memory_fraction(share)
