@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from cbe.cli import main
+from cbe.cli.models import _tell
 from cbe.data import Dataset, open_dataset
 from cbe.errors import DataError, InputError
 from cbe.models import calibration
@@ -553,6 +555,17 @@ def cbe(
         return ended.value.code or 0, printed.out, printed.err  # type: ignore[return-value]
 
     return run
+
+
+def test_a_temperature_of_few_images_is_not_to_be_relied_on(
+    studied: StudyFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = export_model(studied, tmp_path / "single", "single")
+    for n, told in ((49, True), (50, False)):
+        fitted = done.about.calibration.model_copy(update={"n": n})
+        _tell(replace(done, about=done.about.model_copy(update={"calibration": fitted})))
+        said = " ".join(capsys.readouterr().err.split())
+        assert (f"{n} images are few for a temperature: do not rely on confidences." in said) == told
 
 
 def test_a_model_is_exported_and_used_from_the_command_line(

@@ -423,6 +423,15 @@ def test_by_default_the_confirmation_is_not_larger_than_the_search(
     assert [each[:18] for each in found.warnings] == (["One run to confirm"] if wanted[1] == 1 else [])
 
 
+def test_a_study_that_samples_nothing_is_warned_of() -> None:
+    two = {"name": "a", "budget": {"trials": 2}, "confirm": {"runs": 2}}
+    assert [each[-32:] for each in StudyConfig.model_validate(two).warnings] == [
+        "is sampled. Raise budget.trials."
+    ]
+    assert StudyConfig.model_validate(two | {"search": {}}).warnings == ()
+    assert StudyConfig.model_validate(two | {"budget": {"trials": 3}}).warnings == ()
+
+
 def test_a_small_grid_is_confirmed_by_a_small_confirmation() -> None:
     grid = {
         "name": "a",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cbe.models.model import Model
 
 Form = Literal["table", "csv", "json"]
+FEW = 50  # images, below which a fitted temperature may make confidences worse
 _COLUMNS = ("file", "label", "probability", "confidence", "disagreement")
 
 
@@ -73,12 +74,13 @@ def _tell(exported: Exported) -> None:
     from cbe.cli.talk import say
 
     about, fitted = exported.about, exported.about.calibration
+    few = f" {fitted.n} images are few for a temperature: do not rely on confidences." * (fitted.n < FEW)
     say(
         f"{about.study} {about.trial}, step {about.step:,} of {about.config.training.steps:,}: "
         f"{figure('validation_error', about.validation_error)} validation error, as recorded "
         f"(n = {fitted.n}).\nTemperature {fitted.temperature:.3g}, the most likely on those images: loss "
         f"{fitted.nll_before:.3f} before, {fitted.nll_after:.3f} after; calibration error "
-        f"{100 * fitted.ece_before:.1f} % before, {100 * fitted.ece_after:.1f} % after.\n"
+        f"{100 * fitted.ece_before:.1f} % before, {100 * fitted.ece_after:.1f} % after.{few}\n"
         f"Files: {', '.join(exported.files)}\nUse it: cbe predict {shlex.quote(str(exported.folder))} IMAGES…"
     )
 
@@ -96,10 +98,10 @@ def predict(
 ) -> None:
     """Classify images with an exported model.
 
-    Images are resized and made grey or RGB as in training. Confidence is the calibrated probability of the
-    label. Disagreement is the share of pairs of heads with different labels. JSON has the probabilities of
-    all classes. Images that cannot be read are reported on stderr and in the JSON; the others are still
-    classified, and the exit code is 2.
+    Images are resized and made grey or RGB as in training. Probability is the model's own for the label,
+    confidence the calibrated one. Disagreement is the share of pairs of heads with different labels. JSON has
+    the probabilities of all classes. Images that cannot be read are reported on stderr and in the JSON; the
+    others are still classified, and the exit code is 2.
     """
     from cbe.models.files import predict_files
     from cbe.models.model import Model

@@ -199,12 +199,17 @@ class StudyConfig(Section):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the file allows, but its author may not have meant."""
-        if len(self.confirm_pairs) == 1:
-            return (
-                "One run to confirm gives no interval and no comparison with the base. "
-                "Raise budget.trials, or set confirm.runs to 2 or more.",
+        found = []
+        if self.search and self.trials <= PRESETS * len(self.pairs):
+            found.append(
+                "The paper's config and the base take all trials: nothing is sampled. Raise budget.trials."
             )
-        return ()
+        if len(self.confirm_pairs) == 1:
+            found.append(
+                "One run to confirm gives no interval and no comparison with the base. "
+                "Raise budget.trials, or set confirm.runs to 2 or more."
+            )
+        return tuple(found)
 
     def values(self, point: Mapping[str, Any]) -> dict[str, Any]:
         """The value of every dotted key at a point of the search."""

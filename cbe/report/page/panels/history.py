@@ -67,7 +67,8 @@ def _marks(
     name = NAMES.get(part, part)
     unit = METRICS[evidence.objective.metric].unit
     return {
-        **{"type": "scatter", "mode": "markers", "name": name if whole else f"{name}, ended early"},
+        **{"type": "scatter", "mode": "markers", "cliponaxis": False},
+        "name": name if whole else f"{name}, ended early",
         **{"x": [places[row["trial"]] for row in rows], "customdata": [row["trial"] for row in rows]},
         "y": scaled(evidence.objective.metric, [row["objective"] for row in rows]),
         "text": [about(evidence, row) for row in rows],

@@ -88,7 +88,7 @@ def _slice(evidence: Evidence, key: str, rows: Sequence[Row]) -> list[dict[str, 
         symbol, colour = MARKS.get(part or "", "circle"), COLOURS.get(part or "", MUTED)
         traces.append(
             {
-                **{"type": "scatter", "mode": "markers", "legendgroup": f"{part}{ends}"},
+                **{"type": "scatter", "mode": "markers", "legendgroup": f"{part}{ends}", "cliponaxis": False},
                 "name": NAMES.get(part or "", "searched") + _SAID[ends],
                 "x": [placed(parameter, value) for _, value in members],
                 "y": scaled(metric, [row["objective"] for row, _ in members]),
