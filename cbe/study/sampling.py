@@ -84,6 +84,9 @@ class Sampling:
         self._distributions = {key: distribution(p) for key, p in study.search.items()}
         self._optuna = self._open(rows)
         self._running: dict[int, optuna.Trial] = {}
+        self._said: dict[
+            int, set[int]
+        ] = {}  # steps that an earlier driver has told of each
 
     def _open(self, rows: Rows) -> optuna.Study:
         space = json.dumps({key: p.model_dump(mode="json") for key, p in self._config.search.items()})
@@ -160,8 +163,9 @@ class Sampling:
     def report(self, number: int, step: int, value: float) -> None:
         """An intermediate value; Optuna knows none where there are several objectives."""
         trial = self._open_trial(number)
-        if trial is not None and len(self._config.objectives) == 1:
-            trial.report(value, step)
+        if trial is None or len(self._config.objectives) > 1 or step in self._said.get(number, ()):
+            return
+        trial.report(value, step)
 
     def tell(self, number: int, state: str, values: list[float] | None) -> None:
         """How a trial ended; said twice, the second time does not count."""
@@ -176,6 +180,7 @@ class Sampling:
             if known.state.is_finished():
                 return None
             self._running[number] = optuna.Trial(self._optuna, known._trial_id)
+            self._said[number] = set(known.intermediate_values)
         return self._running[number]
 
 

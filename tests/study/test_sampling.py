@@ -111,3 +111,14 @@ def test_any_optuna_url_can_hold_the_history(tmp_path: Path) -> None:
 def test_a_storage_that_cannot_be_opened_is_told_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"storage\.optuna: cannot be opened .*give an Optuna storage URL"):
         open_storage("nosuch://x", tmp_path / "unused")
+
+
+def test_what_a_killed_driver_told_the_sampler_but_not_the_store_is_not_told_twice(tmp_path: Path) -> None:
+    asked = opened(tmp_path).ask("t0000", (0, 0))
+    assert asked.number is not None
+    opened(tmp_path).report(asked.number, 20, 0.5)
+    again = opened(tmp_path)
+    for step in (20, 40):  # trained again from the last checkpoint; Optuna would warn of the first
+        again.report(asked.number, step, 0.5)
+    again.tell(asked.number, "completed", [0.4])
+    assert again.trials()["t0000"].intermediate_values == {20: 0.5, 40: 0.5}
