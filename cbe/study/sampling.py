@@ -84,9 +84,7 @@ class Sampling:
         self._distributions = {key: distribution(p) for key, p in study.search.items()}
         self._optuna = self._open(rows)
         self._running: dict[int, optuna.Trial] = {}
-        self._said: dict[
-            int, set[int]
-        ] = {}  # steps that an earlier driver has told of each
+        self._said: dict[int, set[int]] = {}  # steps that an earlier driver has told of each
 
     def _open(self, rows: Rows) -> optuna.Study:
         space = json.dumps({key: p.model_dump(mode="json") for key, p in self._config.search.items()})
