@@ -21,6 +21,7 @@ from cbe.errors import InputError
 from cbe.report.intervals import error_interval
 from tests.conftest import Cbe
 from tests.made import Made, whole
+from tests.waiting import until
 
 POINT = {"ensemble.heads": 4, "loss.weights.lb": 1.0}
 OTHER = {"ensemble.heads": 6, "loss.weights.lb": 1.0}
@@ -326,7 +327,7 @@ recorder.close()
 
 
 def test_a_reader_of_a_study_in_writing_sees_every_committed_row_once(tmp_path: Path) -> None:
-    Made(tmp_path)
+    made = Made(tmp_path)
     results = cbe.open_store(str(tmp_path))
     committed = looks = 0
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
@@ -353,8 +354,16 @@ def test_a_reader_of_a_study_in_writing_sees_every_committed_row_once(tmp_path: 
     assert looks > 3
     assert committed == 200
     assert _by_table(results) == _by_sql(results) == (200, 200, 400)
-    left = len(list((tmp_path / "made" / "trials").iterdir()))
+    files = tmp_path / "made" / "trials"
+    left = len(list(files.iterdir()))
     assert left < 200, left  # of a file for each trial, and the merged ones: some were removed meanwhile
+
+    def is_merged() -> bool:
+        made.folder.compact("trials", grace_s=1.0)
+        return len(list(files.iterdir())) < 100
+
+    until(is_merged, what="the removal of what was merged last")
+    assert _by_table(results) == _by_sql(results) == (200, 200, 400)
 
 
 def _by_table(results: cbe.report.results.Results) -> tuple[int, int, int | None]:
