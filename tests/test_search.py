@@ -196,18 +196,29 @@ def test_any_point_of_the_default_search_builds_and_resolves(
     assert ("loss.agreement" in point) == (point.get("loss.target") == "hard")
 
 
+def test_the_default_prior_is_the_papers_config() -> None:
+    made = study(method="fixmatch", ensemble="channel", model="wrn-28-2")
+    paper = values_of(resolve(made.paper_config(0, 0)))
+    assert {key: p.prior.at for key, p in made.search.items() if p.prior} == {
+        key: paper[key] for key in made.search
+    }
+
+
 def test_the_default_search_is_as_wide_as_the_network() -> None:
     default = default_search(TrainConfig())
     assert default["ensemble.heads"].int_ == (2, 8) and default["ensemble.private_channels"].int_ == (3, 32)
     assert default["method.threshold"].float_ == (0.7, 0.99)
     assert default["loss.agreement"].choice == (0.4, 0.6, 0.8, 1.0)
-    weights = [default[f"loss.weights.{name}"] for name in ("labeled", "unlabeled", "lb", "lv")]
-    assert {(weight.float_, weight.log) for weight in weights} == {((0.1, 10), True)}
+    assert default["loss.weights.unlabeled"].float_ == (0.25, 4)
+    assert default["loss.weights.lb"].float_ == default["loss.weights.lv"].float_ == (0.1, 4)
+    assert (
+        "loss.weights.labeled" not in default
+    )  # the scale of all weights nearly duplicates the learning rate
     assert default["loss.target"].choice == ("soft", "hard")
     assert default["loss.lb_correlation"].choice == ("abs", "square", "signed")
     assert default_search(TrainConfig.model_validate({"ensemble": {"heads": 1}})) == default
     single = default_search(TrainConfig.model_validate({"ensemble": "single", "method": "freematch"}))
-    assert set(single) == {"loss.weights.labeled", "loss.weights.unlabeled", "loss.weights.lv"}
+    assert set(single) == {"loss.weights.unlabeled", "loss.weights.lv"}
 
 
 EVERYTHING = {

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from cbe.errors import ConfigError
 from cbe.spec.changes import FREE
 from cbe.spec.files import Faults, Place, faults_of
-from cbe.spec.search import KEYS, MUTABLE, THRESHOLDED, Parameter, Values, order, walk
+from cbe.spec.search import KEYS, MUTABLE, THRESHOLDED, Parameter, Prior, Values, order, walk
 from cbe.spec.suggestions import by_last_name, nearest_choice, question
 from cbe.spec.train import TrainConfig
 
@@ -62,6 +62,8 @@ def _fitted(key: str, parameter: Parameter) -> tuple[Parameter, list[Found]]:
     """A parameter whose values are as their key has them, since `1e-3` is text to YAML."""
     choice, found = _typed(key, parameter.choice or (), (key, "choice"))
     found += _range_faults(key, parameter)
+    prior, faults = _fitted_prior(key, parameter.model_copy(update={"choice": choice or None}))
+    found += faults
     if len({repr(value) for value in choice}) < len(choice):
         found.append(((key, "choice"), "a choice is given twice", "take one out"))
     when: dict[str, tuple[Any, ...]] = {}
@@ -71,7 +73,21 @@ def _fitted(key: str, parameter: Parameter) -> tuple[Parameter, list[Found]]:
         else:
             when[other], faults = _typed(other, values, (key, "when", other))
             found += faults
-    return parameter.model_copy(update={"when": when, "choice": choice or None}), found
+    return parameter.model_copy(update={"when": when, "choice": choice or None, "prior": prior}), found
+
+
+def _fitted_prior(key: str, parameter: Parameter) -> tuple[Prior | None, list[Found]]:
+    if parameter.prior is None:
+        return None, []
+    given = parameter.prior.at
+    at, problem = _try(key, given)
+    if not problem and not parameter.contains(at):
+        problem = f"is outside its own search, {parameter}"
+    if problem:
+        return None, [
+            ((key, "prior", "at"), f"{given!r}: {problem}", "give one of these values, or widen the search")
+        ]
+    return parameter.prior.model_copy(update={"at": at}), []
 
 
 def suggestion(key: str) -> str:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, Field, model_serializer, model_
 
 from cbe.spec.changes import FREE
 from cbe.spec.files import Faults
-from cbe.spec.train import WITH_HEADS, Section, TrainConfig
+from cbe.spec.train import PAPER_SHARE, WITH_HEADS, Section, TrainConfig
 
 if TYPE_CHECKING:
     from cbe.spec.study import StudyConfig
@@ -54,6 +54,13 @@ def _listed(value: Any) -> Any:
     return value if isinstance(value, (list, tuple)) else (value,)
 
 
+class Prior(Section):
+    """Where the author of a study believes the best value of a parameter to be."""
+
+    at: Scalar  # the value
+    confidence: Literal["low", "medium", "high"] = "medium"  # how firmly
+
+
 class Parameter(Section):
     """One dimension: a range of whole numbers or of reals, or a list of choices."""
 
@@ -65,6 +72,7 @@ class Parameter(Section):
     step: Annotated[int, Field(gt=0)] | Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     # the parameter exists only where other keys have one of these values
     when: dict[str, Annotated[tuple[Scalar, ...], BeforeValidator(_listed)]] = Field({})
+    prior: Prior | None = None  # where the best value is believed to be; null: anywhere
 
     @model_validator(mode="before")
     @classmethod
@@ -107,6 +115,7 @@ class Parameter(Section):
         plain: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
         plain |= {"log": True} if self.log else {}
         plain |= {"when": {key: list(values) for key, values in self.when.items()}} if self.when else {}
+        plain |= {"prior": self.prior.model_dump()} if self.prior else {}
         return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
 
     @property
@@ -148,6 +157,16 @@ class Parameter(Section):
                 "a float without step has infinitely many values; give a step, or a list of choices"
             )
         return int((Decimal(str(self.high)) - Decimal(str(self.low))) / Decimal(str(self.step or 1))) + 1
+
+    def __str__(self) -> str:
+        """As a person would say it.
+
+        >>> str(Parameter.model_validate({"int": [2, 8], "step": 2})), str(Parameter.model_validate(["a", "b"]))
+        ('2 to 8 in steps of 2', 'a, b')
+        """
+        if self.choice is not None:
+            return ", ".join(map(str, self.choice))
+        return f"{self.low:g} to {self.high:g}" + (f" in steps of {self.step:g}" if self.step else "")
 
     def contains(self, value: Any) -> bool:
         """Whether the value lies in the dimension, on a step where there are steps."""
@@ -255,15 +274,26 @@ def grid(study: StudyConfig) -> Iterator[dict[str, Any]]:
 def default_search(base: TrainConfig) -> dict[str, Parameter]:
     """What is searched where the file does not say: all that the channel-based ensemble can be tuned by."""
     features = base.model.features
-    weight = {"float": [0.1, 10], "log": True}
+
+    def around(at: Any, space: dict[str, Any]) -> dict[str, Any]:
+        return {**space, "prior": {"at": at}}
+
+    # The paper's config is what is believed in. Ranges of weights are a quarter to four times the paper's 1,
+    # and further down for the two regularisers, which the ablation takes out altogether.
+    regulariser = {"float": [0.1, 4], "log": True}
     space: dict[str, Any] = {
-        "ensemble.heads": {"int": [2, 8]},
-        "ensemble.private_channels": {"int": [max(1, round(0.02 * features)), round(0.25 * features)]},
-        "method.threshold": {"float": [0.7, 0.99]},
-        "loss.target": ["soft", "hard"],
-        "loss.agreement": {"choice": [0.4, 0.6, 0.8, 1.0], "when": {"loss.target": "hard"}},
-        "loss.lb_correlation": ["abs", "square", "signed"],
-        **{f"loss.weights.{name}": weight for name in ("labeled", "unlabeled", "lb", "lv")},
+        "ensemble.heads": around(5, {"int": [2, 8]}),
+        "ensemble.private_channels": around(
+            round(PAPER_SHARE * features),
+            {"int": [max(1, round(0.02 * features)), round(0.25 * features)]},
+        ),
+        "method.threshold": around(0.9, {"float": [0.7, 0.99]}),
+        "loss.target": around("soft", {"choice": ["soft", "hard"]}),
+        "loss.agreement": around(0.8, {"choice": [0.4, 0.6, 0.8, 1.0], "when": {"loss.target": "hard"}}),
+        "loss.lb_correlation": around("abs", {"choice": ["abs", "square", "signed"]}),
+        "loss.weights.unlabeled": around(1.0, {"float": [0.25, 4], "log": True}),
+        "loss.weights.lb": around(1.0, regulariser),
+        "loss.weights.lv": around(1.0, regulariser),
     }
     values = {**values_of(base), "ensemble.heads": 2}  # as it will be wherever heads are searched
     return {key: Parameter.model_validate(space[key]) for key in space if applies(key, values)}

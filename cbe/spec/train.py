@@ -180,6 +180,7 @@ class Training(Section):
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9  # Nesterov momentum of SGD
     weight_decay: Weight = 5e-4  # on weights, not on biases and norms
     ema: Annotated[float, Field(ge=0, lt=1)] = 0.999  # decay of the mean of the weights, which is evaluated
+    ema_warmup: bool = True  # begin with a short mean, and average BatchNorm's statistics alike
     forward: Literal["joint", "split"] = "split"  # all views in one pass, or the weak ones without gradient
     randaugment: Literal["fixmatch", "usb"] = "fixmatch"  # recipe of the strong views
     seed: Seed = 1388  # draws the weights, the batches and the augmentation

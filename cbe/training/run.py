@@ -44,7 +44,7 @@ class Run:
             torch.manual_seed(seed)
             network = networks.build(config, channels, classes)
         self.network = network.to(device).to(memory_format=self.mode.layout)  # type: ignore[call-overload]
-        self.ema = Ema(self.network, config.training.ema)
+        self.ema = Ema(self.network, config.training.ema, config.training.ema_warmup)
         if self.world.group is not None and self.world.size > 1:
             from cbe.nn.norm import synchronise  # here: torch's compiler comes with it, and takes seconds
 

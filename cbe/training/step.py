@@ -51,7 +51,7 @@ def train_step(run: Run) -> None:
     total.backward()  # L = λ_l·L_l + λ_e·L_e + λ_fu·L_fu + λ_lv·L_lv
     set_rate(run.optimiser, learning_rate(config.training, run.step))
     run.optimiser.step()
-    run.ema.update()
+    run.ema.update(run.step)
     run.meter.losses(run.step, {"loss": total, **L})
     run.step += 1
 
