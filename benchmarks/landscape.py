@@ -1,10 +1,10 @@
 """Landscapes: every config of a sample of the default search, trained to its end on the same few pairs.
 
-    python -m benchmarks.landscape record digits          # resumable; writes benchmarks/landscapes/digits.parquet
-    python -m benchmarks.landscape signal digits          # what predicts the end, and how early
+    python -m benchmarks.landscape record digits  # goes on where it was stopped
+    python -m benchmarks.landscape signal digits  # what predicts the end, and how early
 
-A search strategy replayed on a landscape (`python -m benchmarks.search`) costs milliseconds where the real one
-costs minutes, and the true error of what it chooses is known.
+A search strategy replayed on a landscape (`python -m benchmarks.search`) costs milliseconds where the real
+one costs minutes, and the true error of what it chooses is known.
 """
 
 from __future__ import annotations

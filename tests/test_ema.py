@@ -1,4 +1,4 @@
-"""The mean of the weights that is evaluated: its decay, its BatchNorm statistics, with and without warm-up."""
+"""The mean of the weights that is evaluated: its decay and its BatchNorm statistics."""
 
 from __future__ import annotations
 

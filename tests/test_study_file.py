@@ -381,7 +381,7 @@ def test_checking_tells_what_good_files_ask_for_and_the_faults_of_all_others(
     with pytest.raises(ConfigError) as caught:
         check.command(files, ["training.lr=0.1"])
     assert capsys.readouterr().out.splitlines() == [
-        f"{files[0]}: study mine: 10 parameters searched, 12 trials + 12 to confirm, "
+        f"{files[0]}: study mine: 9 parameters searched, 12 trials + 12 to confirm, "
         "sampler tpe, scheduler asha",
         DIGITS,
         f"{files[1]}: training: uda, channel, wrn-28-2, 204,800 steps",

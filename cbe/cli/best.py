@@ -104,8 +104,8 @@ def _ranking(answer: Answer) -> Table:
             each.name,
             str(each.n),
             _mean(metric, each.mean, each.interval),
-            _against(metric, each.versus_base, answer.confirmed),
-            _against(metric, each.versus_paper, answer.confirmed),
+            _against(metric, each.versus_base, each.verdict),
+            _against(metric, each.versus_paper),
             _number(metric, each.searched),
             _number("test_error", each.test_error),
         )
@@ -151,13 +151,14 @@ def _placing(task: Task) -> Table:
     figures = ("n", f"{_head(metric)}\n(95 %)", "minus\nbase\n(95 %)", "test\nerror*, %")
     table = plain_table(("#", "config", "of" if task.confirmed else "of the search of"), figures)
     for each in task.ranked:
+        compared = each.versus_base if task.confirmed else None  # else these runs have chosen the config
         table.add_row(
             str(each.rank),
             each.name,
             ", ".join(each.studies),
             str(each.n),
             _mean(metric, each.mean, each.interval),
-            _against(metric, each.versus_base, task.confirmed),
+            _against(metric, each.versus_base, p_value(compared.p) if compared else None),
             _number("test_error", each.test_error),
         )
     return table
@@ -172,12 +173,12 @@ def _mean(metric: str, mean: float, interval: Interval | None) -> str:
     return f"{_number(metric, mean)}\n({low} to {high})"
 
 
-def _against(metric: str, found: Difference | None, confirmed: bool) -> str:
-    """A difference; its p-value only where its runs have not chosen the config."""
+def _against(metric: str, found: Difference | None, sure: str | None = None) -> str:
+    """A difference, its interval, and how sure it is where that can be said."""
     if found is None:
         return NOTHING
     said = _mean(metric, found.mean, found.interval)
-    return f"{said}\n{p_value(found.p)}" if confirmed else said
+    return f"{said}\n{sure}" if sure else said
 
 
 def _number(metric: str, value: float | None, decimals: int | None = None) -> str:

@@ -14,16 +14,17 @@ import yaml
 
 from cbe.errors import InputError
 from cbe.report.chance import at_chance
-from cbe.report.configs import Config, Role, Row, deciding_role, grouped
+from cbe.report.configs import Config, Role, Row, deciding_role, grouped, no_config_is_ahead
 from cbe.report.front import FrontPoint, front
-from cbe.report.intervals import LEVEL, Interval, images_behind, mean_interval
+from cbe.report.intervals import Interval, images_behind, mean_interval
 from cbe.report.lookup import data_facts, read_study
 from cbe.report.names import config_names
 from cbe.report.paired import Difference, Pair, most_between, paired
-from cbe.report.wording import UNITS, against, capitalized, figure, verdict
+from cbe.report.wording import UNITS, against, capitalized, figure, margin_of, said_by
 from cbe.spec import Objective, StudyConfig
 from cbe.store import sql
 from cbe.store.folder import StudyFolder
+from cbe.verdicts import Said, Verdict, compare
 
 _COLUMNS = (
     *("trial", "role", "preset", "state", "config_id", "params", "config", "seed", "split_seed"),
@@ -45,6 +46,7 @@ class _About:
     images: int | None  # that the objective, an error, is counted on
     fixed: Mapping[str, Mapping[Pair, float]]  # runs of the paper's config and of the base
     confirmed: int  # configs of the search that were confirmed
+    none_ahead: bool  # of the base in the search, which is over: none of them is confirmed
 
     @property
     def objective(self) -> Objective:
@@ -68,7 +70,10 @@ class Ranked:
     test_error: float | None  # never ranked by
     versus_base: Difference | None  # None: fewer than two shared runs
     versus_paper: Difference | None
-    better: bool | None  # than the base, by the confirmation, allowing for `of`; None: there is none
+    verdict: Said | None  # against the base, by the confirmation; None: there is none
+    pairs_needed: (
+        int | None
+    )  # by which a difference of this size would be decided; None: decided, or too many
     sentence: str
     point: dict[str, Any]  # what was sampled
     config: dict[str, Any]  # resolved, on the first of the seeds
@@ -122,7 +127,9 @@ def best(
     if not any(config.config_id in wanted for config in configs):
         meets_not = f"{folder.name}: no trial that was trained to its end meets {where}; ask for less"
         raise InputError(meets_not if where and found else _nothing(folder.name, rows))
-    first, role = study.objectives[0], deciding_role(configs)
+    first = study.objectives[0]
+    none_ahead = no_config_is_ahead(found, rows, first.direction)
+    role: Role = "confirm" if none_ahead else deciding_role(configs)
     facts = data_facts(folder) if first.metric in _COUNTED_ON else None
     about = _About(
         study=study,
@@ -131,6 +138,7 @@ def best(
         images=images_counted(first.metric, study, rows, facts),
         fixed={config.preset: config.runs(role) for config in configs if config.preset},
         confirmed=sum(not config.preset and bool(config.runs("confirm")) for config in found),
+        none_ahead=none_ahead,
     )
     ranked = _with_chance(_rank(configs, wanted, k, about), first.metric, facts)
     return Answer(
@@ -214,6 +222,11 @@ def _ranked(rank: int | None, config: Config, about: _About) -> Ranked:
         else None
         for name in ("base", "paper")
     )
+    judged = None  # the search's own runs chose the config: they cannot judge it
+    if role == "confirm" and config.preset != "base":
+        judged = compare(about.study, values, fixed.get("base", {}), about.images)
+    if judged and to_base:
+        to_base = replace(to_base, mean=judged.mean, interval=judged.interval, n=judged.n)
     found = Ranked(
         rank=rank,
         config_id=config.config_id,
@@ -228,8 +241,8 @@ def _ranked(rank: int | None, config: Config, about: _About) -> Ranked:
         test_error=mean(tested) if tested else None,
         versus_base=to_base,
         versus_paper=to_paper,
-        # The search's own runs chose the config: they cannot judge it.
-        better=_is_better(to_base, about) if to_base and role == "confirm" else None,
+        verdict=judged.said if judged else None,
+        pairs_needed=judged.pairs_needed if judged else None,
         sentence="",
         point=json.loads(rows[0]["params"] or "{}"),
         config=json.loads(rows[0]["config"]),
@@ -237,7 +250,7 @@ def _ranked(rank: int | None, config: Config, about: _About) -> Ranked:
     )
     shared = values.keys() & fixed.get("base", {}).keys()
     alone = [values[pair] - fixed["base"][pair] for pair in shared] if len(shared) == 1 else []
-    return replace(found, sentence=_sentence(found, about, alone))
+    return replace(found, sentence=_sentence(found, about, alone, judged))
 
 
 def _with_chance(ranked: tuple[Ranked, ...], metric: str, facts: Facts) -> tuple[Ranked, ...]:
@@ -253,29 +266,26 @@ def _with_chance(ranked: tuple[Ranked, ...], metric: str, facts: Facts) -> tuple
     return tuple(map(told, ranked))
 
 
-def _is_better(found: Difference, about: _About) -> bool:
-    """Whether the interval shows it even for the best of so many confirmed configs (Bonferroni)."""
-    sure = verdict(found, about.objective.direction)
-    return sure is True and found.p * max(1, about.confirmed) < 1 - LEVEL
-
-
 def _headline(first: Ranked, about: _About) -> str:
     """The answer in a few words: which config, its figure, and whether it is better than the base."""
     value = UNITS[about.objective.metric].value(first.mean)
     name = capitalized(_CALLED.get(first.preset or "", first.name))
     if first.preset == "base" and about.role == "confirm":
-        return f"No config ranks above the base: {value}"
+        tried = ": none of the search is ahead of it" if about.none_ahead else ""
+        return f"No config ranks above the base, {value}{tried}"
     if about.role == "search":
         return (
             f"{name} leads the search with {value}, not {'yet ' if about.study.confirm.runs else ''}confirmed"
         )
-    if first.better:
-        return f"{name} is better than the base: {value}"
-    judged = "not compared with" if first.better is None else "not shown to be better than"
+    if first.verdict in ("better", "worse"):
+        return f"{name} is {first.verdict} than the base: {value}"
+    if first.verdict == "equivalent":
+        return f"{name} is equivalent to the base within {margin_of(about.study)}: {value}"
+    judged = "not compared with" if first.verdict is None else "undecided against"
     return f"{name} ranks first with {value}, {judged} the base"
 
 
-def _sentence(ranked: Ranked, about: _About, alone: Sequence[float]) -> str:
+def _sentence(ranked: Ranked, about: _About, alone: Sequence[float], judged: Verdict | None) -> str:
     study, objective = about.study, about.objective
     unit = UNITS[objective.metric]
     name = _CALLED.get(ranked.preset or "", ranked.name)
@@ -284,12 +294,7 @@ def _sentence(ranked: Ranked, about: _About, alone: Sequence[float]) -> str:
         said += ": no config ranks above it" if ranked.rank == 1 else ""
     elif ranked.versus_base is not None:
         said += f", {against(unit, ranked.versus_base, 'the base')}"
-        if ranked.better is not None:
-            words = {True: "better", False: "worse", None: "not shown to be better"}
-            sure = verdict(ranked.versus_base, objective.direction)
-            said += f": {words[sure if sure is not True or ranked.better else None]}"
-            if sure and not ranked.better:
-                said += f", as one of {about.confirmed} confirmed configs"
+        said += f": {said_by(judged, study)}" if judged else ""
     elif alone and ranked.preset != "base":
         amount = unit.amount(abs(alone[0]), unit.digits(alone[0]))
         said += f", {amount} {_side(alone[0])} the base on the one run they share"
@@ -303,6 +308,8 @@ def _sentence(ranked: Ranked, about: _About, alone: Sequence[float]) -> str:
         said += "; selected on test labels"
     if about.role == "search":
         said += "; not yet confirmed" if study.confirm.runs else "; not confirmed"
+    if about.none_ahead:
+        said += "; no config of the search is ahead of the base on the runs they share: none was confirmed"
     said += "."
     return capitalized(said) if ranked.preset else said
 

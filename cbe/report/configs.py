@@ -72,6 +72,31 @@ def deciding_role(configs: Sequence[Config]) -> Role:
     return "confirm" if any(config.completed("confirm") for config in sampled or configs) else "search"
 
 
+def no_config_is_ahead(
+    configs: Sequence[Config], rows: Iterable[Row], direction: Literal["minimize", "maximize"]
+) -> bool:
+    """Whether the search is over and none of its configs beats the base on the pairs that they share.
+
+    None of them is confirmed then: the confirmation is of the paper's config and the base alone.
+    """
+    if any(row["role"] == "search" and row["state"] in ("running", "interrupted") for row in rows):
+        return False
+    base = next((config for config in configs if config.preset == "base"), None)
+    sampled = [config for config in configs if not config.preset]
+    if base is None or not base.completed("confirm") or not sampled:
+        return False
+    if any(config.completed("confirm") for config in sampled):
+        return False
+    sign, theirs = (1 if direction == "minimize" else -1), base.runs("search")
+
+    def is_ahead(config: Config) -> bool:
+        runs = config.runs("search")
+        shared = runs.keys() & theirs.keys()
+        return not shared or sign * sum(runs[pair] - theirs[pair] for pair in shared) < 0
+
+    return not any(map(is_ahead, sampled))
+
+
 def counts(row: Row) -> bool:
     """Whether a trial was trained to its end and has a figure."""
     return row["state"] == "completed" and is_finite(row["objective"])

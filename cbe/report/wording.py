@@ -7,6 +7,9 @@ from typing import Literal
 
 from cbe.report.intervals import Interval
 from cbe.report.paired import Difference
+from cbe.spec import StudyConfig
+from cbe.spec.settings import DEFAULT_MARGIN
+from cbe.verdicts import MOST_PAIRS, Verdict
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,23 @@ def against(unit: Unit, difference: Difference, other: str) -> str:
     where = "below" if below else "above" if difference.mean > 0 else "from"
     digits = unit.digits(difference.mean, *interval)  # an end on one side of 0 is not shown as 0
     return f"{unit.amount(abs(difference.mean), digits)} ({unit.span(interval, digits)}) {where} {other}"
+
+
+def said_by(verdict: Verdict, study: StudyConfig) -> str:
+    """A verdict in words, with how many pairs it took or would take."""
+    most = len(study.confirm_pairs)
+    if verdict.said == "undecided":
+        said = f"undecided after {verdict.n} of at most {most} pairs"
+        if verdict.pairs_needed:
+            return f"{said}; a difference of this size takes about {verdict.pairs_needed}"
+        return f"{said}; a difference of this size takes more than {MOST_PAIRS:,}"
+    words = f"equivalent within {margin_of(study)}" if verdict.said == "equivalent" else verdict.said
+    return f"{words}, decided after {verdict.n} of at most {most} pairs"
+
+
+def margin_of(study: StudyConfig) -> str:
+    """The margin of equivalence as a person writes it."""
+    return study.confirm.margin or DEFAULT_MARGIN[study.objectives[0].metric]
 
 
 def verdict(difference: Difference, direction: Literal["minimize", "maximize"]) -> bool | None:

@@ -13,6 +13,7 @@ from cbe.errors import ConfigError
 from cbe.spec.changes import FREE
 from cbe.spec.files import Faults, Place, faults_of
 from cbe.spec.search import KEYS, MUTABLE, THRESHOLDED, Parameter, Prior, Values, order, walk
+from cbe.spec.settings import margin_in
 from cbe.spec.suggestions import by_last_name, nearest_choice, question
 from cbe.spec.train import TrainConfig
 
@@ -270,6 +271,14 @@ def _scheduler_faults(study: StudyConfig) -> Iterator[Found]:
 
 def _confirm_faults(study: StudyConfig) -> Iterator[Found]:
     confirm = study.confirm
+    metric = study.objectives[0].metric
+    if confirm.margin and metric.endswith("_error") != margin_in(confirm.margin)[1].startswith("point"):
+        wanted = "points, as 1 point" if metric.endswith("_error") else "nats, as 0.01 nats"
+        yield (
+            ("confirm", "margin"),
+            f"{confirm.margin!r}: {metric} is not counted in that unit",
+            f"use {wanted}",
+        )
     for key, given, seen in (
         ("seeds", confirm.seeds, study.seeds),
         ("label_splits", confirm.label_splits, study.label_splits),

@@ -161,8 +161,8 @@ class Parameter(Section):
     def __str__(self) -> str:
         """As a person would say it.
 
-        >>> str(Parameter.model_validate({"int": [2, 8], "step": 2})), str(Parameter.model_validate(["a", "b"]))
-        ('2 to 8 in steps of 2', 'a, b')
+        >>> str(Parameter.model_validate({"int": [2, 8], "step": 2}))
+        '2 to 8 in steps of 2'
         """
         if self.choice is not None:
             return ", ".join(map(str, self.choice))

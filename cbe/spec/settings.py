@@ -35,18 +35,47 @@ class Objective(Section):
 
 
 class Sampler(Section):
-    """What suggests the next config: one of Optuna's samplers."""
+    """What suggests the next config: by prior and TPE, or one of Optuna's samplers."""
 
-    name: Literal["tpe", "gp", "cmaes", "nsga2", "random", "grid", "sobol"] = "tpe"  # which sampler
+    # which sampler
+    name: Literal["prior", "tpe", "gp", "cmaes", "nsga2", "random", "grid", "sobol"] = "tpe"
     seed: Seed = 0  # makes the suggestions repeatable
 
 
 class Scheduler(Section):
     """How trials with poor results are ended early."""
 
-    name: Literal["asha", "hyperband", "pbt", "median", "none"] = "asha"  # which of Ray Tune's schedulers
+    # which of Ray Tune's schedulers, or race: trials pause at rungs, and the best go on
+    name: Literal["asha", "hyperband", "pbt", "median", "race", "none"] = "asha"
     grace: Annotated[float, Field(gt=0, lt=1)] | Count = 0.1  # steps, or their share, that every trial gets
     reduction: Annotated[int, Field(ge=2)] = 3  # of so many trials at a rung, one goes on
+    # where race compares trials, as shares of the steps; null: 1/6 and 1/3
+    rungs: tuple[float, ...] | None = None
+
+    @model_validator(mode="after")
+    def _rungs_of_a_race(self) -> Self:
+        if self.rungs is None:
+            return self
+        if self.name != "race":
+            raise ValueError(f"rungs are for the scheduler race, not for {self.name}; leave them out")
+        rising = all(low < high for low, high in zip(self.rungs, self.rungs[1:], strict=False))
+        if not (self.rungs and rising and all(0 < share < 1 for share in self.rungs)):
+            raise ValueError(
+                "rungs are shares of the steps, above 0, below 1 and rising, as in [0.17, 0.34]; "
+                f"given: {list(self.rungs)}"
+            )
+        return self
+
+    def rung_steps(self, training: Training) -> tuple[int, ...]:
+        """The steps at which race compares trials: whole evaluations before the last.
+
+        >>> Scheduler(name="race").rung_steps(Training(steps=1000, eval_every=30))
+        (180, 360)
+        """
+        interval = training.evaluation_interval
+        shares = [Decimal(str(share)) for share in self.rungs or (1 / 6, 1 / 3)]
+        steps = {math.ceil(share * training.steps / interval) * interval for share in shares}
+        return tuple(sorted(step for step in steps if step < training.steps))
 
     def grace_steps(self, training: Training) -> int:
         """Steps before a trial may be ended: whole evaluations, and no more than there are.
@@ -60,14 +89,46 @@ class Scheduler(Section):
         return min(math.ceil(steps / interval) * interval, training.steps)
 
 
-class Confirm(Section):
-    """New runs of the best configs, on seeds and label splits that the search has not seen."""
+MARGINS = {"point": 0.01, "points": 0.01, "nat": 1.0, "nats": 1.0}  # units and what they are of the metric
+DEFAULT_MARGIN = {"validation_error": "1 point", "test_error": "1 point"}
+_MARGIN = re.compile(r"(\d+(?:\.\d+)?) ?(points?|nats?)")
 
-    configs: Annotated[int, Field(ge=0, le=MOST)] = 3  # how many of the best; fewer after a small search
-    # new runs of each config, fewer after a small search; 0: no confirmation
-    runs: Annotated[int, Field(ge=0, le=MOST)] = 5
+
+def margin_in(text: str) -> tuple[float, str]:
+    """A margin as the metric has it, and its unit.
+
+    >>> margin_in("0.5 points")
+    (0.005, 'points')
+    """
+    found = _MARGIN.fullmatch(text)
+    if found is None or not float(found[1]):
+        raise ValueError(
+            "a margin is a number above 0 and its unit: 1 point of an error, 0.01 nats of a loss"
+        )
+    return float(Decimal(found[1]) * Decimal(str(MARGINS[found[2]]))), found[2]
+
+
+class Confirm(Section):
+    """New runs of the best configs, on seeds and label splits that the search has not seen.
+
+    They are made pair by pair, beside the base and the paper's config, until all comparisons with the base
+    are decided.
+    """
+
+    configs: Annotated[int, Field(ge=0, le=MOST)] = 2  # how many of the best; fewer after a small search
+    # new runs of each config at most, fewer after a small search; 0: no confirmation
+    runs: Annotated[int, Field(ge=0, le=MOST)] = 12
+    # configs that differ from the base by less are equivalent, as 1 point; null: 1 point for errors
+    margin: str | None = None
     seeds: tuple[Seed, ...] | None = None  # one for each run; null: the next after the search's
     label_splits: tuple[Seed, ...] | None = None  # one for each run; null: likewise
+
+    @field_validator("margin", mode="before")
+    @classmethod
+    def _has_a_unit(cls, margin: Any) -> Any:
+        if margin is not None:
+            margin_in(str(margin))
+        return margin
 
     @model_validator(mode="before")
     @classmethod
@@ -95,17 +156,17 @@ class Confirm(Section):
         return self
 
 
-# Configs and runs of each, as many as the search has trials for: at least three runs as long as possible.
-_CONFIRM = ((3, 5), (3, 4), (3, 3), (2, 3), (1, 3), (1, 2), (1, 1))
+# Configs and runs of each, as many as the search has trials for: few configs, so that each has many runs.
+_CONFIRM = ((2, 12), (1, 12), (1, 10), (1, 8), (1, 6), (1, 5), (1, 4), (1, 3), (1, 2), (1, 1))
 
 
 def confirm_at_most(trials: int, given: Mapping[str, Any]) -> dict[str, Any]:
     """A confirmation of not more runs than the search has trials, as far as the user leaves that open.
 
     >>> confirm_at_most(12, {}), confirm_at_most(12, {"runs": 5})
-    ({'configs': 2, 'runs': 3}, {'runs': 5, 'configs': 1})
+    ({'configs': 1, 'runs': 4}, {'runs': 5, 'configs': 1})
     >>> confirm_at_most(12, {"seeds": None})
-    {'seeds': None, 'configs': 2, 'runs': 3}
+    {'seeds': None, 'configs': 1, 'runs': 4}
     """
     listed = {key for key in ("runs", "seeds", "label_splits") if given.get(key) is not None}
     wanted = [(given.get("configs", configs), given.get("runs", runs)) for configs, runs in _CONFIRM]

@@ -15,6 +15,7 @@ from cbe.spec.files import Faults, faults_of
 from cbe.spec.rules import MOST_POINTS, study_faults, typed
 from cbe.spec.search import Parameter, default_search, grid, values_of
 from cbe.spec.settings import (
+    DEFAULT_MARGIN,
     MOST,
     PRESETS,
     Budget,
@@ -25,6 +26,7 @@ from cbe.spec.settings import (
     Scheduler,
     Storage,
     confirm_at_most,
+    margin_in,
 )
 from cbe.spec.train import (
     WITH_HEADS,
@@ -171,6 +173,17 @@ class StudyConfig(Section):
         seeds = self.confirm.seeds or [max(self.seeds) + n for n in runs]
         splits = self.confirm.label_splits or [max(self.label_splits) + n for n in runs]
         return tuple(zip(seeds, splits, strict=True))
+
+    @property
+    def comparisons(self) -> int:
+        """Configs that the confirmation compares with the base: the paper's and the best of the search."""
+        return 1 + self.confirm.configs
+
+    @property
+    def margin(self) -> float | None:
+        """Differences from the base below this do not matter; None: all do."""
+        given = self.confirm.margin or DEFAULT_MARGIN.get(self.objectives[0].metric)
+        return margin_in(given)[0] if given else None
 
     @property
     def trials(self) -> int:

@@ -28,6 +28,16 @@ TOLD = {
     "infeasible": TrialState.PRUNED,  # without a value: the sampler takes it for the worst
     "failed": TrialState.FAIL,
 }
+# Errors that the config itself leads to, and the constraint it breaks: by that TPE ranks it behind all
+# others, however good the values were that the trial had reported before.
+AVOIDED = {"NonFiniteLoss": ("finite loss", 1.0), "OutOfMemory": ("fits in memory", 1.0)}
+
+
+def told(state: str, error_class: str | None) -> TrialState:
+    """What the sampler is told of a trial's end; RUNNING where it has not ended."""
+    if state == "failed" and error_class in AVOIDED:
+        return TrialState.PRUNED
+    return TOLD.get(state, TrialState.RUNNING)
 
 
 def distribution(parameter: Parameter) -> BaseDistribution:
@@ -58,7 +68,8 @@ def remembered(
     point = json.loads(row["params"] or "{}")
     if row["role"] != "search" or not is_in_space(study, point):
         return None
-    state, values = TOLD.get(row["state"], TrialState.RUNNING), row["values"]
+    error_class = row.get("error_class") if row["state"] == "failed" else None
+    state, values = told(row["state"], error_class), row["values"]
     if state == TrialState.COMPLETE and not (values and all(map(math.isfinite, values))):
         state = TrialState.FAIL  # Optuna takes no NaN
     if curve is None and row["step"] and row["objective"] is not None:
@@ -71,6 +82,7 @@ def remembered(
         values=values if state == TrialState.COMPLETE else None,
         intermediate_values=dict(curve or {}) if not several else None,
         user_attrs=about(row["trial"], (row["seed"], row["split_seed"]), row["preset"]),
+        constraints=dict([AVOIDED[error_class]]) if error_class in AVOIDED else None,
     )
 
 

@@ -1,8 +1,8 @@
 """What a study runs next.
 
 First what was interrupted, then the fixed trials (the paper's config and the base), the points of a grid,
-what the sampler suggests. Then the confirmation: of the fixed configs while the last trials of the search
-still run, of the best ones when all have ended.
+what the sampler suggests. Then the confirmation, pair by pair until every verdict is known: of the fixed
+configs while the last trials of the search still run, of the best ones when all have ended.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from itertools import count
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ from cbe.spec import StudyConfig, TrainConfig
 from cbe.spec.identity import config_id
 from cbe.spec.search import applicable, grid, values_of
 from cbe.ssl import resolve
-from cbe.store.folder import StudyFolder
+from cbe.store.folder import DATA_FILE, StudyFolder
 from cbe.study.assignment import Assignment, Pair
 from cbe.study.budget import Purse
 from cbe.study.confirm import Row, confirmations, presets, winners
@@ -47,13 +48,13 @@ class Agenda:
         self._again = deque(_unfinished(folder, ledger))
         self._presets = deque(self._missing_presets())
         self._given = deque([*self._missing_pairs(), *self._missing_grid()])
-        self._confirm: deque[Assignment] | None = None
+        self._folder, self._confirms = folder, False
         self._infeasible = 0
 
     @property
     def left(self) -> int:
-        """Confirmations not yet started."""
-        return len(self._confirm or ())
+        """Confirmations not yet started that may be needed."""
+        return len(self._missing_confirmations()) if self._confirms else 0
 
     def following(self) -> Next:
         """The next assignment that can be built, or to wait for those that run."""
@@ -82,18 +83,25 @@ class Agenda:
                 return upcoming
             if not self._study.confirm_pairs:
                 return "finished"
-            if self._confirm is None:
-                self._confirm = deque(self._missing_confirmations(presets(self._ledger.rows.values())))
+            self._confirms = True
             if not any(row["state"] == "running" for row in self._ledger.in_role("search")):
                 self.stage = "confirm"
-                best = winners(self._study, self._ledger.rows.values())
-                self._confirm.extend(self._missing_confirmations(best))
-        if self._confirm:
-            return replace(self._confirm.popleft(), trial=self._confirm_name())
+        if missing := self._missing_confirmations():
+            return replace(missing[0], trial=self._confirm_name())
         return "finished" if self.stage == "confirm" else "wait"  # for what decides which configs are best
 
-    def _missing_confirmations(self, configs: list[Row]) -> list[Assignment]:
-        return confirmations(self._study, self._ledger.rows.values(), configs)
+    def _missing_confirmations(self) -> list[Assignment]:
+        rows = list(self._ledger.rows.copy().values())
+        best = winners(self._study, rows) if self.stage == "confirm" else []
+        return confirmations(self._study, rows, [*presets(rows), *best], self._images)
+
+    @cached_property
+    def _images(self) -> int | None:
+        """How many images an error is counted on; the driver has told by the time of the confirmation."""
+        metric = self._study.objectives[0].metric
+        facts = json.loads(self._folder.read(DATA_FILE) or "{}")
+        found: int | None = facts.get(metric.removesuffix("_error"))
+        return found
 
     def _next_of_search(self) -> Assignment | None:
         started = sum(row["state"] != "infeasible" for row in self._ledger.in_role("search"))

@@ -61,7 +61,7 @@ class Listener(_StaysHere, Callback):
 
     def __init__(self, ledger: Ledger, scheduler: str) -> None:
         self._ledger = ledger
-        self._pauses = scheduler in ("pbt", "hyperband", "median")
+        self._pauses = scheduler in ("pbt", "hyperband", "median", "race")
         self._known: dict[str, Assignment] = {}
         self._reached: dict[str, int] = {}  # the step of each trial's last word
         self._lost: dict[str, list[int]] = {}  # and where it was at each loss of its machine

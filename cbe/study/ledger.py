@@ -181,7 +181,7 @@ class Ledger:
         self.recorder.event("failed", name, error_class=error_class, error_text=error_text)
         self._started.pop(name, None)
         if assignment.number is not None:
-            self.sampling.tell(assignment.number, "failed", None)
+            self.sampling.tell(assignment.number, "failed", None, error_class)
         self._errors.append(error_class)
         if len(self._errors) == SAME_ERROR_LIMIT and len(set(self._errors)) == 1:
             told = self.rows[name]["error_text"]  # without its secrets

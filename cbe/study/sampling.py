@@ -30,8 +30,9 @@ from optuna.trial import FrozenTrial, TrialState
 from cbe.errors import InputError
 from cbe.spec import StudyConfig
 from cbe.spec.search import applicable, order
-from cbe.store.history import TOLD, about, distribution, is_in_space, remembered
+from cbe.store.history import AVOIDED, about, distribution, is_in_space, remembered, told
 from cbe.study.assignment import Assignment, Pair
+from cbe.study.prior_sampler import PriorSampler, tpe
 
 Rows = Mapping[str, Mapping[str, Any]]  # the store's trials by name
 
@@ -44,9 +45,8 @@ def _startup(study: StudyConfig) -> int:
 
 
 SAMPLERS: dict[str, Callable[[StudyConfig, int], BaseSampler]] = {
-    "tpe": lambda study, seed: optuna.samplers.TPESampler(
-        seed=seed, n_startup_trials=_startup(study), constant_liar=True
-    ),
+    "prior": lambda study, seed: PriorSampler(study.search, seed, _startup(study)),
+    "tpe": lambda study, seed: tpe(seed, _startup(study)),
     "gp": lambda study, seed: optuna.samplers.GPSampler(
         seed=seed, n_startup_trials=_startup(study), deterministic_objective=False
     ),
@@ -165,12 +165,16 @@ class Sampling:
             return
         trial.report(value, step)
 
-    def tell(self, number: int, state: str, values: list[float] | None) -> None:
+    def tell(
+        self, number: int, state: str, values: list[float] | None, error_class: str | None = None
+    ) -> None:
         """How a trial ended; said twice, the second time does not count."""
         trial = self._open_trial(number)
         self._running.pop(number, None)
         if trial is not None:
-            self._optuna.tell(trial, values if state == "completed" else None, TOLD[state])
+            if error_class in AVOIDED and self._config.sampler.name in ("prior", "tpe"):  # the others warn
+                trial.set_constraint(*AVOIDED[error_class])
+            self._optuna.tell(trial, values if state == "completed" else None, told(state, error_class))
 
     def _open_trial(self, number: int) -> optuna.Trial | None:
         if number not in self._running:

@@ -1,10 +1,10 @@
-"""Which trials go on: Ray Tune's schedulers, over steps and the study's first objective."""
+"""Which trials go on: Ray Tune's schedulers and `race`, over steps and the study's first objective."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from types import SimpleNamespace
-from typing import Any
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, NamedTuple
 
 import cbe.environment  # noqa: F401  before Ray
 
@@ -22,19 +22,31 @@ from ray.tune.schedulers import (
 
 from cbe.spec import StudyConfig
 from cbe.spec.search import Parameter
+from cbe.study.assignment import Pair
+from cbe.study.race import Race, Score
 
-Curves = Iterable[tuple[str, Iterable[tuple[int, float]]]]  # of each trial: its (step, objective) in order
+
+class Curve(NamedTuple):
+    """What a trial that has ended had reported, in the order of steps."""
+
+    trial: str
+    objective: Iterable[tuple[int, float]]
+    pair: Pair | None = None  # needed where the study has several
+    loss: Mapping[int, float] = MappingProxyType({})  # validation loss by step
+
+
+Curves = Iterable[Curve | tuple[str, Iterable[tuple[int, float]]]]
 
 
 class Judge(TrialScheduler):
-    """Lets a scheduler judge the trials of the search, and all others run to their end."""
+    """Lets a scheduler judge what the search samples; fixed configs and confirmations run to their end."""
 
-    def __init__(self, inner: TrialScheduler, presets: bool) -> None:
+    def __init__(self, inner: TrialScheduler) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._inner, self._presets = inner, presets
+        self._inner = inner
 
     def _judges(self, trial: Trial) -> bool:
-        return trial.config["role"] == "search" and (self._presets or not trial.config["preset"])
+        return trial.config["role"] == "search" and not trial.config["preset"]
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         if self._judges(trial):
@@ -51,6 +63,8 @@ class Judge(TrialScheduler):
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
         if self._judges(trial):
             self._inner.on_trial_complete(tune_controller, trial, result)
+        elif isinstance(self._inner, Race):
+            self._inner.on_others_complete(tune_controller, trial)
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
         if self._judges(trial):
@@ -110,15 +124,31 @@ class _Population(PopulationBasedTraining):
 def scheduler(study: StudyConfig, curves: Curves = ()) -> TrialScheduler:
     """The study's scheduler; `curves` are those of trials that ended before, against which new ones stand."""
     made = SCHEDULERS[study.scheduler.name](study)
-    if isinstance(made, ASHAScheduler):  # the only one that compares with trials that are no longer running
-        for name, curve in curves:
-            past: Any = SimpleNamespace(trial_id=f"past-{name}")
-            nobody: Any = None
-            made.on_trial_add(nobody, past)
-            for step, value in curve:
-                made.on_trial_result(nobody, past, {"step": step, study.objectives[0].metric: value})
-    # A population copies weights between its trials: the fixed configs are not of it.
-    return Judge(made, presets=study.scheduler.name != "pbt")
+    # The only ones that compare with trials that are no longer running.
+    if isinstance(made, ASHAScheduler):
+        _replay_asha(made, study, curves)
+    elif isinstance(made, Race):
+        _replay_race(made, study, curves)
+    return Judge(made)
+
+
+def _replay_asha(made: ASHAScheduler, study: StudyConfig, curves: Curves) -> None:
+    for name, curve, *_ in curves:
+        past: Any = SimpleNamespace(trial_id=f"past-{name}")
+        nobody: Any = None
+        made.on_trial_add(nobody, past)
+        for step, value in curve:
+            made.on_trial_result(nobody, past, {"step": step, study.objectives[0].metric: value})
+
+
+def _replay_race(made: Race, study: StudyConfig, curves: Curves) -> None:
+    only = study.pairs[0] if len(study.pairs) == 1 else None
+    for given in curves:
+        curve = given if isinstance(given, Curve) else Curve(*given)
+        pair = curve.pair or only
+        if pair is not None:  # else nobody knows whom it may be compared with
+            scores = ((step, Score(curve.loss.get(step), value)) for step, value in curve.objective)
+            made.replay(curve.trial, tuple(pair), scores)
 
 
 def _target(study: StudyConfig) -> dict[str, Any]:
@@ -167,6 +197,18 @@ def _pbt(study: StudyConfig) -> TrialScheduler:
     return made
 
 
+def _race(study: StudyConfig) -> TrialScheduler:
+    metric = study.objectives[0].metric
+    return Race(
+        study.scheduler.rung_steps(study.training),
+        study.scheduler.reduction,
+        metric,
+        _mode(study),
+        # Early on, the loss predicts the final error better than the error does.
+        by_loss=metric in ("validation_error", "test_error") and _mode(study) == "min",
+    )
+
+
 def _domain(parameter: Parameter) -> Any:
     if parameter.choice is not None:
         return list(parameter.choice)
@@ -187,5 +229,6 @@ SCHEDULERS: Mapping[str, Callable[[StudyConfig], TrialScheduler]] = {
     "hyperband": _hyperband,
     "median": _median,
     "pbt": _pbt,
+    "race": _race,
     "none": lambda study: FIFOScheduler(),
 }

@@ -18,7 +18,7 @@ from cbe.report.page.panel import shown
 from cbe.report.paired import Difference
 from cbe.report.published import data_name, labels
 from cbe.spec import Parameter
-from cbe.words import NOTHING, duration, p_value, plural, point
+from cbe.words import NOTHING, duration, plural, point
 
 STATES = ("completed", "pruned", "running", "interrupted", "failed", "infeasible")
 _MOST_TEXT = 600  # characters of an error
@@ -26,11 +26,11 @@ _MOST_TEXT = 600  # characters of an error
 
 @dataclass(frozen=True)
 class Gap:
-    """A paired difference; only a dash where there is none, and no p-value before a confirmation."""
+    """A paired difference; only a dash where there is none, and no verdict before a confirmation."""
 
     mean: str
     interval: str
-    p: str
+    verdict: str
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def ranking(evidence: Evidence) -> list[Standing]:
             n=each.n,
             mean=number(answer.metric, each.mean),
             interval=_interval(answer.metric, each),
-            base=_gap(answer, each.versus_base),
+            base=_gap(answer, each.versus_base, each.verdict),
             paper=_gap(answer, each.versus_paper),
             searched=number(answer.metric, each.searched),
             test=number("test_error", each.test_error),
@@ -113,29 +113,27 @@ def _interval(metric: str, ranked: Ranked) -> str:
     return f"{number(metric, low)} to {number(metric, high)}".replace(" ", "\u00a0")
 
 
-def _gap(answer: Answer, found: Difference | None) -> Gap:
+def _gap(answer: Answer, found: Difference | None, verdict: str | None = None) -> Gap:
     if found is None:
         return Gap(NOTHING, "", "")
     mean, low, high = (number(answer.metric, each, sign=True) for each in (found.mean, *found.interval))
-    return Gap(mean, f"{low} to {high}", p_value(found.p) if answer.confirmed else "")
+    return Gap(mean, f"{low} to {high}", verdict or "")
 
 
 def difference_note(evidence: Evidence) -> str:
-    """What the differences of the ranking are, and how far their p-values go."""
+    """What the differences of the ranking are, and how far their intervals hold."""
     answer = evidence.answer
     if answer is None:
         return ""
     said = "Differences are paired: over runs on the same seed and label split, with a 95 % interval"
     if not answer.confirmed:
         return (
-            f"{said}. No p-value is given without a confirmation: the search chose the best of many configs, "
+            f"{said}. No verdict is given without a confirmation: the search chose the best of many configs, "
             "which makes its difference look too large."
         )
-    said += " and the p-value of a t-test."
-    if sum(each.preset is None for each in answer.ranked) > 1:
-        said += (
-            " p-values are for single comparisons; “better” is corrected for the number of configs confirmed."
-        )
+    said += (
+        ". Those to the base hold at every look, pair after pair, for all configs that are compared with it."
+    )
     return f"{said} The search’s own figure looks too good, because it was used to choose the config."
 
 

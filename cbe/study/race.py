@@ -1,0 +1,253 @@
+"""Asynchronous successive halving that promotes (Li et al. 2020): trials pause at rungs, the best go on.
+
+Ray's own ASHA decides once, when a trial reports: those that are not among the best so far are stopped. Here a
+trial waits at its rung with its checkpoint, and goes on as soon as it is among the best 1/reduction of those
+that have reached the rung.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import cbe.environment  # noqa: F401  before Ray
+
+# isort: split
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import TrialScheduler
+from ray.tune.search import ConcurrencyLimiter
+
+LOSS = "validation_loss"
+
+Stratum = tuple[int, ...]  # seed and label split: trials on others are never compared
+
+
+class Score(NamedTuple):
+    """What a trial had reached at a rung."""
+
+    loss: float | None
+    objective: float
+
+
+class Race(TrialScheduler):
+    """Compares trials at rungs, each with those on the same seed and label split.
+
+    Where `by_loss`, they are compared by the validation loss as long as all of them have one, else by the
+    objective.
+    """
+
+    _supports_buffered_results = False
+
+    def __init__(
+        self, rungs: Sequence[int], reduction: int, metric: str, mode: str = "min", by_loss: bool = False
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._rungs, self._reduction, self._by_loss = tuple(rungs), reduction, by_loss
+        self._objective, self._sign = metric, 1 if mode == "min" else -1
+        self._scores: list[dict[Stratum, dict[str, Score]]] = [{} for _ in rungs]
+        self._passed: list[set[str]] = [set() for _ in rungs]
+        self._paused: dict[str, tuple[Trial, int]] = {}  # those that wait, and at which rung
+        self._promoted: dict[str, Trial] = {}  # those that have a place and are about to go on
+        self._failed: set[str] = set()
+
+    def replay(self, name: str, stratum: Stratum, curve: Iterable[tuple[int, Score]]) -> None:
+        """Takes in a trial that ended before the study was resumed."""
+        points = list(curve)
+        for rung, step in enumerate(self._rungs):
+            reached = [score for at, score in points if at >= step]
+            if reached:
+                self._scores[rung].setdefault(stratum, {})[name] = reached[0]
+            if len(reached) > 1:
+                self._passed[rung].add(name)
+
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        self._failed.discard(_name(trial))  # Tune adds a trial again that it recovers
+        # A study that was resumed goes on with a trial that had passed these rungs.
+        for rung, step in enumerate(self._rungs):
+            if step < _resumed_after(trial):
+                self._passed[rung].add(_name(trial))
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        name, stratum, score = _name(trial), _stratum(trial), self._score(result)
+        for rung, step in enumerate(self._rungs):
+            if step > result["step"]:
+                break
+            # The first is what counts: a trial that lost its process may report a rung again.
+            self._scores[rung].setdefault(stratum, {}).setdefault(name, score)
+            if name in self._passed[rung]:
+                continue
+            if name not in self._best(rung, stratum):
+                self._paused[name] = (trial, rung)
+                self._leave(tune_controller, trial)
+                return str(TrialScheduler.PAUSE)
+            self._passed[rung].add(name)
+        self._promote(tune_controller)  # one more at a rung may be what another one waits for
+        return str(TrialScheduler.CONTINUE)
+
+    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
+        if "error_class" in result:
+            self._failed.add(_name(trial))
+        self._forget(trial)
+        self._leave(tune_controller, trial)
+
+    def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
+        """Tune recovers the trial, in its own place, or tells the searcher itself that the place is free."""
+        self._failed.add(_name(trial))
+        limiter = _limiter(tune_controller)
+        if limiter and _name(trial) in self._paused:  # lost before its checkpoint was saved
+            limiter.live_trials.add(trial.trial_id)
+        self._forget(trial)
+
+    def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
+        self._forget(trial)
+        self._leave(tune_controller, trial)
+
+    def on_others_complete(self, tune_controller: Any, trial: Trial) -> None:
+        """A trial that is not judged has ended, and left its place."""
+        self._leave(tune_controller, trial)
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        """Who goes on; Tune asks after it has asked the searcher for new trials.
+
+        New trials are started by Tune as soon as they are pending.
+        """
+        self._promote(tune_controller)
+        if not self._may_grow(tune_controller):
+            self._settle(tune_controller)
+        for name, trial in self._promoted.items():
+            if trial.status == Trial.PAUSED:  # else its checkpoint is still being saved
+                del self._promoted[name]
+                return trial
+        return None
+
+    def debug_string(self) -> str:
+        passed = ", ".join(f"{len(names)} passed step {step}" for names, step in self._by_step())
+        return f"Race: {passed or 'no rungs'}; {len(self._paused)} paused"
+
+    def _by_step(self) -> Iterator[tuple[set[str], int]]:
+        return zip(self._passed, self._rungs, strict=True)
+
+    def _score(self, result: Mapping[str, Any]) -> Score:
+        value, loss = result.get(self._objective), result.get(LOSS)
+        return Score(None if loss is None else float(loss), math.nan if value is None else float(value))
+
+    def _ranked(self, rung: int, stratum: Stratum) -> list[str]:
+        """The trials that have reached a rung, the best first; those that failed are left out."""
+        found = self._scores[rung].get(stratum, {})
+        scores = {name: score for name, score in found.items() if name not in self._failed}
+        use_loss = self._by_loss and all(score.loss is not None for score in scores.values())
+
+        def order(name: str) -> tuple[bool, float, str]:
+            score = scores[name]
+            value = score.loss if use_loss and score.loss is not None else self._sign * score.objective
+            return (math.isnan(value), 0.0 if math.isnan(value) else value, name)
+
+        return sorted(scores, key=order)
+
+    def _best(self, rung: int, stratum: Stratum, least: int = 0) -> list[str]:
+        ranked = self._ranked(rung, stratum)
+        return ranked[: max(least, len(ranked) // self._reduction)]
+
+    def _promote(self, controller: Any) -> None:
+        """Gives free places to paused trials that are among the best, at the highest rung first."""
+        for rung in reversed(range(len(self._rungs))):
+            for stratum in self._waiting_strata(rung):
+                for name in self._best(rung, stratum):
+                    if name in self._paused and self._paused[name][1] == rung:
+                        if not _has_place(controller):
+                            return
+                        self._let_pass(controller, name)
+
+    def _waiting_strata(self, rung: int) -> list[Stratum]:
+        return sorted({_stratum(trial) for trial, at in self._paused.values() if at == rung})
+
+    def _let_pass(self, controller: Any, name: str) -> None:
+        trial, rung = self._paused.pop(name)
+        self._passed[rung].add(name)
+        self._promoted[name] = trial
+        if limiter := _limiter(controller):
+            limiter.live_trials.add(trial.trial_id)
+
+    def _leave(self, controller: Any, trial: Trial) -> None:
+        """A trial leaves its place: to a promoted one, if there is any, before the searcher is asked.
+
+        Tune's limit on concurrent trials would count a paused trial, too, so that after as many of them as
+        there are places no new one could start.
+        """
+        if limiter := _limiter(controller):
+            limiter.live_trials.discard(trial.trial_id)
+        self._promote(controller)
+
+    def _forget(self, trial: Trial) -> None:
+        self._paused.pop(_name(trial), None)
+        self._promoted.pop(_name(trial), None)
+
+    def _may_grow(self, controller: Any) -> bool:
+        """Whether new trials may still come.
+
+        A searcher that had a place to fill, and filled none though no trial of the search runs, waits for the
+        end of those that are paused.
+        """
+        search = getattr(controller, "search_alg", None)
+        if search is not None and search.is_finished():
+            return False
+        return bool(self._promoted) or any(self._running(controller)) or not _has_place(controller)
+
+    def _running(self, controller: Any) -> Iterator[Trial]:
+        """Trials that are compared here and are on their way; a paused one is so until it is saved."""
+        for trial in controller.get_live_trials():
+            compared = trial.config["role"] == "search" and not trial.config["preset"]
+            if compared and trial.status in (Trial.PENDING, Trial.RUNNING):
+                yield trial
+
+    def _settle(self, controller: Any) -> None:
+        """No trial starts any more: lets the best of each rung pass, one at least, and stops the others.
+
+        A rung waits for those that may still reach it.
+        """
+        on_their_way = [*self._running(controller), *self._promoted.values()]
+        strata = {_stratum(trial) for trial, _ in self._paused.values()}
+        for stratum in sorted(strata):
+            expected = {_name(trial) for trial in on_their_way if _stratum(trial) == stratum}
+            for rung in range(len(self._rungs)):
+                if expected - self._scores[rung].get(stratum, {}).keys() - self._passed[rung]:
+                    break
+                waiting = [name for name, (trial, at) in self._paused.items() if at == rung]
+                waiting = [name for name in waiting if _stratum(self._paused[name][0]) == stratum]
+                if any(self._paused[name][0].status != Trial.PAUSED for name in waiting):
+                    break  # the checkpoint of one is still being saved
+                best = set(self._best(rung, stratum, least=1)).intersection(waiting)
+                for name in sorted(set(waiting) - best):
+                    controller.stop_trial(self._paused[name][0])
+                if best:
+                    for name in sorted(best):
+                        if name in self._paused and _has_place(controller):
+                            self._let_pass(controller, name)
+                    break
+
+
+def _limiter(controller: Any) -> ConcurrencyLimiter | None:
+    """Tune's limit on concurrent trials; a simulated run has none of Tune's."""
+    found = getattr(getattr(controller, "search_alg", None), "searcher", None)
+    return found if isinstance(found, ConcurrencyLimiter) else None
+
+
+def _has_place(controller: Any) -> bool:
+    limiter = _limiter(controller)
+    return limiter is None or len(limiter.live_trials) < limiter.max_concurrent
+
+
+def _name(trial: Trial) -> str:
+    return str(trial.config.get("trial") or trial.trial_id)
+
+
+def _stratum(trial: Trial) -> Stratum:
+    return tuple(trial.config.get("pair") or ())
+
+
+def _resumed_after(trial: Trial) -> int:
+    """The step of the checkpoint that a resumed study goes on from."""
+    resume = trial.config.get("resume")
+    return int(Path(resume).stem) if resume else 0
