@@ -59,16 +59,20 @@ def is_in_space(study: StudyConfig, point: Point) -> bool:
 
 
 def remembered(
-    study: StudyConfig, row: Mapping[str, Any], curve: Mapping[int, float] | None = None
+    study: StudyConfig,
+    row: Mapping[str, Any],
+    curve: Mapping[int, float] | None = None,
+    for_sampler: bool = False,
 ) -> FrozenTrial | None:
     """A row of `trials` as a trial of Optuna's; None where it is not of the search or not of this space.
 
-    `curve` is the objective by step; without it the last value alone is known.
+    `curve` is the objective by step; without it the last value alone is known. A sampler is told what to
+    avoid, other readers that the trial failed.
     """
     point = json.loads(row["params"] or "{}")
     if row["role"] != "search" or not is_in_space(study, point):
         return None
-    error_class = row.get("error_class") if row["state"] == "failed" else None
+    error_class = row.get("error_class") if for_sampler and row["state"] == "failed" else None
     state, values = told(row["state"], error_class), row["values"]
     if state == TrialState.COMPLETE and not (values and all(map(math.isfinite, values))):
         state = TrialState.FAIL  # Optuna takes no NaN

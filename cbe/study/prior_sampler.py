@@ -74,7 +74,8 @@ class PriorSampler(BaseSampler):
         """Values of all parameters; those that do not apply are never asked for."""
         source = self._chosen.pop(trial.number)
         if source == "model":
-            return self._tpe.sample_relative(study, trial, search_space)
+            found = self._tpe.sample_relative(study, trial, search_space)
+            return {key: self._on_step(key, value) for key, value in found.items()}
         draw = prior.draw_evenly if source == "even" else prior.draw
         point = {key: draw(self._search[key], self._rng) for key in search_space}
         if source != "incumbent":
@@ -85,7 +86,8 @@ class PriorSampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         """A parameter that the model has not met yet."""
-        return self._tpe.sample_independent(study, trial, param_name, param_distribution)
+        value = self._tpe.sample_independent(study, trial, param_name, param_distribution)
+        return self._on_step(param_name, value)
 
     def reseed_rng(self) -> None:
         self._rng = np.random.default_rng()
@@ -127,6 +129,13 @@ class PriorSampler(BaseSampler):
             of_best, of_others = (_mean([self._prior_density(p) for p in group]) for group in (best, others))
             found["prior"] = min(of_best, of_best - of_others)
         return found
+
+    def _on_step(self, key: str, value: Any) -> Any:
+        """Optuna's multiples of a step are off by rounding: 0.8999999999999999 where the space has 0.9."""
+        parameter = self._search[key]
+        if parameter.float_ is None or parameter.step is None:
+            return value
+        return prior.from_unit(parameter, prior.to_unit(parameter, value))
 
     def _near(self, tried: Sequence[Mapping[str, Any]], elsewhere: Mapping[str, Any]) -> dict[str, Any]:
         """A new neighbour of the best point; `elsewhere` has values of what does not exist there.

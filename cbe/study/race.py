@@ -1,8 +1,8 @@
 """Asynchronous successive halving that promotes (Li et al. 2020): trials pause at rungs, the best go on.
 
-Ray's own ASHA decides once, when a trial reports: those that are not among the best so far are stopped. Here a
-trial waits at its rung with its checkpoint, and goes on as soon as it is among the best 1/reduction of those
-that have reached the rung.
+Ray's own ASHA decides once, when a trial reports: those not among the best so far are stopped. Here a trial
+waits at its rung with its checkpoint, and goes on as soon as it is among the best 1/reduction of those that
+have reached the rung.
 """
 
 from __future__ import annotations

@@ -107,7 +107,8 @@ class Sampling:
         )
         made.set_user_attr("question", self._config.question)
         made.set_user_attr("home", self._home)
-        made.add_trials([trial for row in rows.values() if (trial := remembered(self._config, row))])
+        past = (remembered(self._config, row, for_sampler=True) for row in rows.values())
+        made.add_trials([trial for trial in past if trial])
         made.set_user_attr("space", space)  # last: a history that was cut short is made again
         return made
 

@@ -53,7 +53,7 @@ class Agenda(Searcher):
 
 
 class Tune:
-    """Tune's controller without Ray, which does what the scheduler says in the order in which Tune does it."""
+    """Tune's controller without Ray, which does what the scheduler says, in the order that Tune does."""
 
     def __init__(
         self,
@@ -351,18 +351,22 @@ def test_rungs_are_for_a_race_and_come_before_the_last_evaluation() -> None:
     assert Scheduler(name="race", rungs=(0.07,)).rung_steps(study(training={"steps": 100}).training) == (10,)
 
 
-def resumable(shared: Shared, assignment: Assignment, resume: str | None, send: Send, world: World) -> None:
-    """Reports a loss by its point, and goes on from the step that its checkpoint holds."""
-    folder = Store.open(shared.store).study(shared.study.name)
-    content = folder.read(resume) if resume else None
-    begin = json.loads(content)["step"] if content else 0
-    training = shared.study.training
-    loss = float(assignment.point.get("loss.weights.lb", 9.0))
-    for step in range(begin + training.evaluation_interval, training.steps + 1, training.evaluation_interval):
-        kept = f"checkpoints/{assignment.trial}/{step:09d}.pt"
-        folder.write(kept, json.dumps({"step": step}).encode())
-        figures = {"validation_error": loss / 10, "validation_loss": loss, "trial_s": 0.1, "loss": begin}
-        send({"step": step, **figures, "checkpoint": kept}, kept)
+def resumable() -> Any:
+    """A body that reports a loss by its point, and goes on from the step that its checkpoint holds."""
+
+    # In here, so that it is sent by value: a trial's process cannot import this file with its conftest.
+    def body(shared: Shared, assignment: Assignment, resume: str | None, send: Send, world: World) -> None:
+        folder, training = Store.open(shared.store).study(shared.study.name), shared.study.training
+        content = folder.read(resume) if resume else None
+        begin, interval = json.loads(content)["step"] if content else 0, training.evaluation_interval
+        loss = float(assignment.point.get("loss.weights.lb", 9.0))
+        for step in range(begin + interval, training.steps + 1, interval):
+            kept = f"checkpoints/{assignment.trial}/{step:09d}.pt"
+            folder.write(kept, json.dumps({"step": step}).encode())
+            figures = {"validation_error": loss / 10, "validation_loss": loss, "trial_s": 0.1, "loss": begin}
+            send({"step": step, **figures, "checkpoint": kept}, kept)
+
+    return body
 
 
 @pytest.mark.usefixtures("cluster")
@@ -378,7 +382,7 @@ def test_a_race_ends_with_promoted_trials_that_went_on_from_their_checkpoints(
         confirm={"configs": 1, "runs": 1},
         resources={"concurrent": at_once},
     )
-    progress, folder = run(config, tmp_path, body=resumable)
+    progress, folder = run(config, tmp_path, body=resumable())
     assert progress.stop_reason is None
     found = rows(folder)
     search = {name: row for name, row in found.items() if row["role"] == "search"}
