@@ -73,13 +73,20 @@ def plans() -> dict[str, Plan]:
             "source": "parquet",
             "path": os.environ.get("CBE_FASHION_MNIST", "../shared/data/fashion_mnist"),
             "labels": 40,
-            "validation": 1000,
+            "validation": 500,
             "size": 16,
         },
         model=short,
-        training={"steps": 600, "lr": 0.06, "ema": 0.98, "eval_every": 50},
+        training={
+            "steps": 300,
+            "batch_size": 16,
+            "unlabeled_ratio": 4,
+            "lr": 0.03,
+            "ema": 0.98,
+            "eval_every": 25,
+        },
     )
-    return {"digits": Plan(digits, 258, 6), "fashion": Plan(fashion, 94, 4)}
+    return {"digits": Plan(digits, 258, 6), "fashion": Plan(fashion, 58, 4)}
 
 
 def run_one(name: str, number: int, pair: int) -> dict[str, Any]:
@@ -118,6 +125,9 @@ def run_one(name: str, number: int, pair: int) -> dict[str, Any]:
 def record(name: str, processes: int) -> None:
     """Trains what the record does not have yet, all configs on one pair before the next."""
     plan, lines = plans()[name], FOLDER / f"{name}.jsonl"
+    if not lines.exists() and (packed := FOLDER / f"{name}.parquet").exists():
+        rows = pq.read_table(packed).to_pylist()
+        lines.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     done = {(row["config"], row["pair"]) for row in recorded(lines)}
     numbers = range(plan.configs + 2)
     wanted = [(n, pair) for pair in range(plan.pairs) for n in numbers if (n, pair) not in done]
