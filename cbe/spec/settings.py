@@ -51,13 +51,16 @@ class Scheduler(Section):
     reduction: Annotated[int, Field(ge=2)] = 3  # of so many trials at a rung, one goes on
     # where race compares trials, as shares of the steps; null: 1/6 and 1/3
     rungs: tuple[float, ...] | None = None
+    # pairs of seed and label split that the best configs of a race run on; null: 3, fewer with few trials
+    pairs: Annotated[int, Field(ge=1, le=MOST)] | None = None
 
     @model_validator(mode="after")
-    def _rungs_of_a_race(self) -> Self:
+    def _of_a_race(self) -> Self:
+        for key in ("rungs", "pairs"):
+            if getattr(self, key) is not None and self.name != "race":
+                raise ValueError(f"{key} are for the scheduler race, not for {self.name}; leave them out")
         if self.rungs is None:
             return self
-        if self.name != "race":
-            raise ValueError(f"rungs are for the scheduler race, not for {self.name}; leave them out")
         rising = all(low < high for low, high in zip(self.rungs, self.rungs[1:], strict=False))
         if not (self.rungs and rising and all(0 < share < 1 for share in self.rungs)):
             raise ValueError(

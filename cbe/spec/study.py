@@ -44,6 +44,10 @@ from cbe.spec.train import (
 
 Pair = tuple[int, int]  # seed, label split
 
+PAIRS = 3  # of a race, where it has the trials for them
+SURVIVORS = 1 / 6  # of all trials of a race are runs on its second pair, half as many on the third
+FOR_PAIRS = 0.4  # of its trials, at most, are on further pairs
+
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 SECTIONS = tuple(TrainConfig.model_fields)
 DEFAULT: Any = "default"
@@ -163,15 +167,45 @@ class StudyConfig(Section):
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
-        """The (seed, label split) pairs that every config of the search runs on."""
-        return tuple(product(self.seeds, self.label_splits))
+        """The (seed, label split) pairs of the search.
+
+        Every config runs on all of them; in a race all run on the first, and the best go on to the next.
+        """
+        listed = tuple(product(self.seeds, self.label_splits))
+        if len(listed) > 1 or not self.is_race:
+            return listed
+        ((seed, split),) = listed
+        fits = (n for n in range(PAIRS, 1, -1) if self._kept_for_pairs(n) <= FOR_PAIRS * self.trials)
+        count = self.scheduler.pairs or next(fits, 1)
+        return tuple((seed + n, split + n) for n in range(count))
+
+    @property
+    def is_race(self) -> bool:
+        """Whether only the best configs run on further pairs; a grid runs all of its points on all pairs."""
+        return self.scheduler.name == "race" and self.sampler.name != "grid"
+
+    def survivors(self, level: int) -> int:
+        """How many configs of a race go on to a further pair, at most."""
+        return max(1, round(self.trials * SURVIVORS) >> (level - 1))
+
+    def _kept_for_pairs(self, pairs: int) -> int:
+        """Trials that a race on so many pairs has on all but the first."""
+        return sum(PRESETS + self.survivors(level) for level in range(1, pairs))
+
+    @property
+    def first_pair_trials(self) -> int:
+        """Trials of the search on its first pair; all of them where there is no race."""
+        if not self.is_race:
+            return self.trials
+        return max(self.trials - self._kept_for_pairs(len(self.pairs)), min(self.trials, PRESETS + 1))
 
     @property
     def confirm_pairs(self) -> tuple[Pair, ...]:
         """The pairs that every confirmed config runs on."""
         runs = range(1, self.confirm.runs + 1)
-        seeds = self.confirm.seeds or [max(self.seeds) + n for n in runs]
-        splits = self.confirm.label_splits or [max(self.label_splits) + n for n in runs]
+        last_seed, last_split = (max(pair[at] for pair in self.pairs) for at in (0, 1))
+        seeds = self.confirm.seeds or [last_seed + n for n in runs]
+        splits = self.confirm.label_splits or [last_split + n for n in runs]
         return tuple(zip(seeds, splits, strict=True))
 
     @property

@@ -25,6 +25,7 @@ from cbe.study.assignment import Assignment, Pair
 from cbe.study.budget import Purse
 from cbe.study.confirm import Row, confirmations, presets, winners
 from cbe.study.ledger import FINAL, Ledger
+from cbe.study.survivors import promotions
 from cbe.study.trial import newest
 
 INFEASIBLE_LIMIT = 200  # points in a row that cannot be built
@@ -81,10 +82,14 @@ class Agenda:
             upcoming = self._next_of_search()
             if upcoming is not None:
                 return upcoming
+            running = [row for row in self._ledger.in_role("search") if row["state"] == "running"]
+            first_pair = self._study.pairs[0]
+            if self._study.is_race and any((row["seed"], row["split_seed"]) == first_pair for row in running):
+                return "wait"  # for what decides who goes on to the next pair
             if not self._study.confirm_pairs:
-                return "finished"
+                return "wait" if self._study.is_race and running else "finished"
             self._confirms = True
-            if not any(row["state"] == "running" for row in self._ledger.in_role("search")):
+            if not running:
                 self.stage = "confirm"
         if missing := self._missing_confirmations():
             return replace(missing[0], trial=self._confirm_name())
@@ -111,18 +116,34 @@ class Agenda:
             return self._sampling.add(replace(self._presets.popleft(), trial=self._name()))
         if self._given:
             return self._sampling.add(replace(self._given.popleft(), trial=self._name()))
-        if self._study.sampler.name == "grid" or not self._study.search:
+        if self._study.is_race and (promoted := self._promoted()):
+            return replace(promoted, trial=self._name())
+        if self._study.sampler.name == "grid" or not self._study.search or self._has_sampled_all:
             return None
         first, *others = self._study.pairs
         asked = self._sampling.ask(self._name(), first)
-        if self._identity(asked):  # what cannot be built is told once, not once a pair
+        if not self._study.is_race and self._identity(
+            asked
+        ):  # what cannot be built is told once, not once a pair
             self._given.extend(replace(asked, pair=pair, number=None) for pair in others)
         return asked
+
+    @property
+    def _has_sampled_all(self) -> bool:
+        """Whether a race has had its trials on the first pair."""
+        first, rows = self._study.pairs[0], self._ledger.in_role("search")
+        begun = [row for row in rows if row["state"] != "infeasible"]
+        on_first = sum((row["seed"], row["split_seed"]) == first for row in begun)
+        return on_first >= self._study.first_pair_trials
+
+    def _promoted(self) -> Assignment | None:
+        rows = list(self._ledger.in_role("search"))
+        return next(iter(promotions(self._study, rows, self._has_sampled_all)), None)
 
     def _missing_presets(self) -> Iterator[Assignment]:
         have = {(row["preset"], row["seed"], row["split_seed"]) for row in self._ledger.in_role("search")}
         fixed: tuple[Literal["paper", "base"], ...] = ("paper", "base")
-        for pair in self._study.pairs:
+        for pair in self._study.pairs[:1] if self._study.is_race else self._study.pairs:
             for preset in fixed:
                 if (preset, *pair) not in have:
                     bare = Assignment("", "search", pair, preset=preset)
@@ -135,7 +156,7 @@ class Agenda:
 
     def _missing_pairs(self) -> Iterator[Assignment]:
         """Sampled configs that a driver that died, or a shorter list of seeds, has not run on all pairs."""
-        if self._study.sampler.name == "grid":
+        if self._study.sampler.name == "grid" or self._study.is_race:
             return
         have: dict[str, set[Pair]] = {}
         for row in self._ledger.in_role("search"):

@@ -8,7 +8,7 @@ have reached the rung.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,9 +41,16 @@ class Race(TrialScheduler):
     _supports_buffered_results = False
 
     def __init__(
-        self, rungs: Sequence[int], reduction: int, metric: str, mode: str = "min", by_loss: bool = False
+        self,
+        rungs: Sequence[int],
+        reduction: int,
+        metric: str,
+        mode: str,
+        by_loss: bool,
+        judges: Callable[[Trial], bool],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._judges = judges
         self._rungs, self._reduction, self._by_loss = tuple(rungs), reduction, by_loss
         self._objective, self._sign = metric, 1 if mode == "min" else -1
         self._scores: list[dict[Stratum, dict[str, Score]]] = [{} for _ in rungs]
@@ -198,8 +205,7 @@ class Race(TrialScheduler):
     def _running(self, controller: Any) -> Iterator[Trial]:
         """Trials that are compared here and are on their way; a paused one is so until it is saved."""
         for trial in controller.get_live_trials():
-            compared = trial.config["role"] == "search" and not trial.config["preset"]
-            if compared and trial.status in (Trial.PENDING, Trial.RUNNING):
+            if self._judges(trial) and trial.status in (Trial.PENDING, Trial.RUNNING):
                 yield trial
 
     def _settle(self, controller: Any) -> None:

@@ -35,18 +35,16 @@ class Curve(NamedTuple):
     loss: Mapping[int, float] = MappingProxyType({})  # validation loss by step
 
 
+Judges = Callable[[Trial], bool]
 Curves = Iterable[Curve | tuple[str, Iterable[tuple[int, float]]]]
 
 
 class Judge(TrialScheduler):
     """Lets a scheduler judge what the search samples; fixed configs and confirmations run to their end."""
 
-    def __init__(self, inner: TrialScheduler) -> None:
+    def __init__(self, inner: TrialScheduler, judges: Judges) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._inner = inner
-
-    def _judges(self, trial: Trial) -> bool:
-        return trial.config["role"] == "search" and not trial.config["preset"]
+        self._inner, self._judges = inner, judges
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         if self._judges(trial):
@@ -129,7 +127,18 @@ def scheduler(study: StudyConfig, curves: Curves = ()) -> TrialScheduler:
         _replay_asha(made, study, curves)
     elif isinstance(made, Race):
         _replay_race(made, study, curves)
-    return Judge(made)
+    return Judge(made, _judges(study))
+
+
+def _judges(study: StudyConfig) -> Judges:
+    """Whether a trial may be stopped: one that was sampled and is not on a further pair of a race."""
+    first = study.pairs[0] if study.is_race else None
+
+    def judges(trial: Trial) -> bool:
+        sampled = trial.config["role"] == "search" and not trial.config["preset"]
+        return sampled and first in (None, tuple(trial.config.get("pair") or first or ()))
+
+    return judges
 
 
 def _replay_asha(made: ASHAScheduler, study: StudyConfig, curves: Curves) -> None:
@@ -206,6 +215,7 @@ def _race(study: StudyConfig) -> TrialScheduler:
         _mode(study),
         # Early on, the loss predicts the final error better than the error does.
         by_loss=metric in ("validation_error", "test_error") and _mode(study) == "min",
+        judges=_judges(study),
     )
 
 
