@@ -234,12 +234,14 @@ def values_of(config: TrainConfig) -> dict[str, Any]:
     return {key: at(key) for key in KEYS}
 
 
+def deciding(key: str, parameter: Parameter) -> tuple[str, ...]:
+    """The keys whose values decide whether a parameter exists."""
+    return (*_NEEDS.get(key, ((),))[0], *parameter.when)
+
+
 def order(search: Mapping[str, Parameter]) -> list[str]:
     """The keys, each after those that decide whether it exists."""
-    after = {
-        key: [k for k in (*_NEEDS.get(key, ((),))[0], *parameter.when) if k in search]
-        for key, parameter in search.items()
-    }
+    after = {key: [k for k in deciding(key, parameter) if k in search] for key, parameter in search.items()}
     try:
         return list(TopologicalSorter(after).static_order())
     except CycleError as error:

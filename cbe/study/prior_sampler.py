@@ -1,10 +1,12 @@
 """A sampler that starts from the author's beliefs and leaves them as fast as the trials contradict them.
 
-Each trial comes from one of four sources: the prior, an even draw, the neighbourhood of the best trial so far
-(each value is kept with probability one half and redrawn near it otherwise), or Optuna's multivariate TPE.
-The first trials are drawn by the prior and evenly. After that TPE's share grows with the number of trials.
-The rest is divided as in PriorBand (Mallik et al., NeurIPS 2023): prior and neighbourhood each count as much
-as they explain the best trials so far.
+The first trials are drawn by the prior and evenly. After that a Gaussian process predicts how a trial would
+end, and the next point is the candidate of the largest expected improvement. Candidates come from the prior,
+from the whole space and from the neighbourhood of the best trials. The improvement counts by the prior's
+density to the power of β/n after n trials, so that a wrong prior fades (πBO: Hvarfner et al., ICLR 2022).
+
+A trial that was ended early counts with what it would have reached: its last value plus what those that went
+on have gained since that step.
 """
 
 from __future__ import annotations
@@ -21,20 +23,26 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, TPESampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
+from scipy.special import ndtr
 
 from cbe.spec.search import Parameter
 from cbe.store.history import distribution
 from cbe.study import prior
+from cbe.study.gaussian_process import GaussianProcess
+from cbe.study.places import Places
 
 SOURCE = "cbe:source"  # the system attribute that names the source of a trial
-Source = Literal["prior", "even", "incumbent", "model"]
-Shares = dict[Source, float]
+Source = Literal["prior", "even", "model"]
+Array = np.ndarray[Any, Any]
 
-NEAR, KEEP = 0.2, 0.5  # around the best trial: width as a share of the range, and how often a value stays
-PRIOR_FIRST = 2 / 3  # of the first trials are drawn by the prior, the others evenly
-MODEL_AT_MOST = 0.8
-ATTEMPTS = 20  # to draw a neighbour that was not tried before
-TOP = 0.2  # share of the trials that count as the best, and at least three of them
+PRIOR_FIRST = 1 / 2  # of the first trials are drawn by the prior, the others evenly
+EXPLORE = 0.1  # of the later ones are drawn evenly, whatever the model says
+CANDIDATES = 150  # of each kind
+NEIGHBOURS = 3  # trials whose neighbourhood is searched
+NEAR, KEEP = 0.3, 0.3  # around them: width as a share of the range, and how often a value stays
+FADE = 1.0  # β: trials after which the prior counts once
+UNFINISHED = 4.0  # how much noisier the end of a trial is that was ended early
+MOST = 150  # trials that the model is fitted to: the best half, and the latest of the others
 
 
 def tpe(seed: int, startup: int) -> TPESampler:
@@ -47,45 +55,40 @@ def tpe(seed: int, startup: int) -> TPESampler:
 
 
 class PriorSampler(BaseSampler):
-    """Suggests by prior, best trial or model, whichever the evidence favours."""
+    """Suggests by the prior, and by a model of the space as soon as there is one."""
 
-    def __init__(self, search: Mapping[str, Parameter], seed: int, startup: int = 10) -> None:
-        """`startup` trials end before a model of the space is fitted."""
-        self._search = search
-        self._space = {key: distribution(parameter) for key, parameter in search.items()}
+    def __init__(
+        self, search: Mapping[str, Parameter], base: Mapping[str, Any], seed: int, startup: int
+    ) -> None:
+        """`startup` trials end before a model is fitted; `base` has the values of what is not searched."""
+        self._search, self._startup = search, startup
+        self._space: dict[str, BaseDistribution] = {key: distribution(p) for key, p in search.items()}
+        self._places = Places(search, base)
         self._has_priors = any(parameter.prior for parameter in search.values())
-        self._startup = startup
         self._rng = np.random.default_rng(seed)
-        self._tpe = tpe(seed, startup)
-        self._chosen: dict[int, Source] = {}  # by the number of a trial that is being suggested
+        self._model = GaussianProcess(self._places.groups)
+        self._tpe = tpe(seed, startup)  # for several objectives
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Chooses the source, since it decides what is drawn together."""
-        shares = self.shares(study)
-        source = list(shares)[self._rng.choice(len(shares), p=list(shares.values()))]
-        self._chosen[trial.number] = source
-        study._storage.set_trial_system_attr(trial._trial_id, SOURCE, source)
-        space = self._space
-        return self._tpe.infer_relative_search_space(study, trial) if source == "model" else dict(space)
+        if len(study.directions) > 1:
+            return self._tpe.infer_relative_search_space(study, trial)
+        return dict(self._space)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Values of all parameters; those that do not apply are never asked for."""
-        source = self._chosen.pop(trial.number)
-        if source == "model":
+        if len(study.directions) > 1:
             found = self._tpe.sample_relative(study, trial, search_space)
             return {key: self._on_step(key, value) for key, value in found.items()}
-        draw = prior.draw_evenly if source == "even" else prior.draw
-        point = {key: draw(self._search[key], self._rng) for key in search_space}
-        if source != "incumbent":
-            return point
-        return self._near([each.params for each in ranked(study)], point)
+        source, point = self._suggest(study, trial.number)
+        study._storage.set_trial_system_attr(trial._trial_id, SOURCE, source)
+        return point
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """A parameter that the model has not met yet."""
+        """A parameter that TPE has not met yet."""
         value = self._tpe.sample_independent(study, trial, param_name, param_distribution)
         return self._on_step(param_name, value)
 
@@ -101,34 +104,52 @@ class PriorSampler(BaseSampler):
     ) -> None:
         self._tpe.after_trial(study, trial, state, values)
 
-    def shares(self, study: Study) -> Shares:
-        """How likely each source is to give the next trial."""
-        ended = len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)))
-        if ended < self._startup:
-            share = PRIOR_FIRST if self._has_priors else 0.0
-            return {"prior": share, "even": 1 - share}
-        several = len(study.directions) > 1
-        if several or not (trials := ranked(study)):
-            return {"model": 1.0}
-        model = MODEL_AT_MOST * ended / (ended + self._startup)
-        evidence = self._evidence([trial.params for trial in trials])
-        weights = {source: math.exp(min(value, 50.0)) for source, value in evidence.items()}
-        rest = (1 - model) / sum(weights.values())
-        return {"model": model, **{source: rest * weight for source, weight in weights.items()}}
+    def _suggest(self, study: Study, number: int) -> tuple[Source, dict[str, Any]]:
+        known = study.get_trials(deepcopy=False)
+        ended = [trial for trial in known if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
+        draw = self._rng.random()
+        if len(ended) < self._startup:
+            by_prior = self._has_priors and draw < PRIOR_FIRST
+            return (
+                ("prior", self._drawn(prior.draw)) if by_prior else ("even", self._drawn(prior.draw_evenly))
+            )
+        if draw < EXPLORE:
+            return "even", self._drawn(prior.draw_evenly)
+        running = [each for each in known if each.state == TrialState.RUNNING and each.number != number]
+        return "model", self._best_candidate(study, ended, [each.params for each in running if each.params])
 
-    def _evidence(self, points: Sequence[Mapping[str, Any]]) -> Shares:
-        """How well each source explains the best points, which come first, in nats a point.
+    def _drawn(self, draw: Any) -> dict[str, Any]:
+        return {key: draw(parameter, self._rng) for key, parameter in self._search.items()}
 
-        Many points have been drawn by the prior, so that even a wrong one explains them. Hence it counts by
-        how much better it explains the best than the others, or than an even draw does if that is less.
-        """
-        count = max(3, math.ceil(TOP * len(points)))
-        best, others = points[:count], points[count:] or points
-        found: Shares = {"incumbent": _mean([self._near_density(point, best[0]) for point in best[1:]])}
+    def _best_candidate(
+        self, study: Study, ended: Sequence[FrozenTrial], running: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        sign = -1 if study.direction == StudyDirection.MAXIMIZE else 1
+        values, whole = expected_ends(ended, sign)
+        scored = scores(values)
+        kept = _most_telling(scored)
+        places = np.array([self._places.of(ended[n].params) for n in kept])
+        noise = np.where(whole[kept], 1.0, UNFINISHED)
+        self._model.fit(places, scored[kept], noise)
+        if running:  # as if they had ended as predicted, so that the next is not the same again
+            waiting = np.array([self._places.of(params) for params in running])
+            guessed = self._model.predict(waiting)[0]
+            places, noise = np.vstack([places, waiting]), np.append(noise, np.ones(len(waiting)))
+            self._model.fit(places, np.append(scored[kept], guessed), noise, keep=True)
+        predicted = self._model.predict(places)[0]
+        candidates = self._candidates(places[np.argsort(predicted)[:NEIGHBOURS]])
+        mean, deviation = self._model.predict(candidates)
+        gain = log_improvement(float(predicted.min()), mean, deviation)
         if self._has_priors:
-            of_best, of_others = (_mean([self._prior_density(p) for p in group]) for group in (best, others))
-            found["prior"] = min(of_best, of_best - of_others)
-        return found
+            gain += FADE / len(ended) * self._places.log_prior(candidates)
+        return self._places.point(candidates[int(gain.argmax())])
+
+    def _candidates(self, best: Array) -> Array:
+        around = [self._places.near(place, CANDIDATES // len(best), NEAR, KEEP, self._rng) for place in best]
+        drawn = [self._places.evenly(CANDIDATES, self._rng)]
+        if self._has_priors:
+            drawn.append(self._places.by_prior(CANDIDATES, self._rng))
+        return np.vstack([*drawn, *around])
 
     def _on_step(self, key: str, value: Any) -> Any:
         """Optuna's multiples of a step are off by rounding: 0.8999999999999999 where the space has 0.9."""
@@ -137,60 +158,56 @@ class PriorSampler(BaseSampler):
             return value
         return prior.from_unit(parameter, prior.to_unit(parameter, value))
 
-    def _near(self, tried: Sequence[Mapping[str, Any]], elsewhere: Mapping[str, Any]) -> dict[str, Any]:
-        """A new neighbour of the best point; `elsewhere` has values of what does not exist there.
 
-        Keys that do not apply are in it too, so that a point is an old one where it contains all of that one.
-        """
-        for _ in range(ATTEMPTS):
-            near = {**elsewhere, **{key: self._mutated(key, value) for key, value in tried[0].items()}}
-            if not any(point.items() <= near.items() for point in tried):
-                break
-        return near
+def expected_ends(trials: Sequence[FrozenTrial], sign: int) -> tuple[Array, Array]:
+    """What each trial has reached or would have, lower being better, and whether it was trained to its end.
 
-    def _mutated(self, key: str, value: Any) -> Any:
-        parameter = self._search[key]
-        if self._rng.random() < KEEP:
-            return value
-        if parameter.choice is not None:
-            return prior.draw_evenly(parameter, self._rng)
-        return prior.draw_near(parameter, value, NEAR, self._rng)
-
-    def _near_density(self, point: Mapping[str, Any], center: Mapping[str, Any]) -> float:
-        common = point.keys() & center.keys()
-        return sum(
-            prior.log_density(self._search[key], point[key], center[key], NEAR, KEEP) for key in common
-        )
-
-    def _prior_density(self, point: Mapping[str, Any]) -> float:
-        believed = {key: p for key in point if (p := self._search[key].prior)}
-        return sum(
-            prior.log_density(
-                self._search[key], point[key], p.at, prior.WIDTH[p.confidence], prior.SHARE[p.confidence]
-            )
-            for key, p in believed.items()
-        )
+    A trial that went wrong is as bad as none can be.
+    """
+    whole = np.array([trial.state == TrialState.COMPLETE for trial in trials])
+    curves = [trial.intermediate_values for trial in trials]
+    found = np.full(len(trials), math.inf)
+    for n, trial in enumerate(trials):
+        if any(violation > 0 for violation in trial.constraints.values()):
+            continue
+        if whole[n]:
+            found[n] = sign * trial.values[0]
+        elif curves[n]:
+            last = max(curves[n])
+            gains = [
+                trial.values[0] - curve[last]
+                for trial, curve, ended in zip(trials, curves, whole, strict=True)
+                if ended and last in curve and math.isfinite(curve[last])
+            ]
+            found[n] = sign * (curves[n][last] + (float(np.median(gains)) if gains else 0.0))
+    return np.where(np.isnan(found), math.inf, found), whole
 
 
-def ranked(study: Study) -> list[FrozenTrial]:
-    """The trials that have a value, best first; a trial that was ended early counts with its last one."""
-    if len(study.directions) > 1:
-        return []
-    sign = -1 if study.direction == StudyDirection.MAXIMIZE else 1
-    known = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
-    valued = [(sign * value, trial) for trial in known if math.isfinite(value := last_value(trial))]
-    return [trial for _, trial in sorted(valued, key=lambda pair: pair[0])]
+def scores(values: Array) -> Array:
+    """Values on a scale on which the best ones are apart: their logarithms, where all are above 0.
+
+    What went wrong is as bad as the worst.
+    """
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return np.zeros(len(values))
+    found = np.minimum(values, known.max())
+    if known.min() < 0 or not known.max():
+        return found
+    return np.asarray(np.log(found + 0.05 * np.median(known)))
 
 
-def last_value(trial: FrozenTrial) -> float:
-    """What is known last of a trial; NaN where nothing is, or where it went wrong."""
-    if any(violation > 0 for violation in trial.constraints.values()):
-        return math.nan
-    if trial.state == TrialState.COMPLETE:
-        return float(trial.values[0])
-    steps = trial.intermediate_values
-    return steps[max(steps)] if steps else math.nan
+def log_improvement(best: float, mean: Array, deviation: Array) -> Array:
+    """Logarithm of the expected improvement on the best."""
+    z = (best - mean) / deviation
+    density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+    return np.asarray(np.log(np.maximum(deviation * (z * ndtr(z) + density), 1e-300)))
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
+def _most_telling(scored: Array) -> Array:
+    """The trials that the model is fitted to: the best, and the latest of the others."""
+    if len(scored) <= MOST:
+        return np.arange(len(scored))
+    best = np.argsort(scored, kind="stable")[: MOST // 2]
+    others = np.setdiff1d(np.arange(len(scored)), best)
+    return np.sort(np.append(best, others[-(MOST - len(best)) :]))

@@ -39,13 +39,16 @@ Rows = Mapping[str, Mapping[str, Any]]  # the store's trials by name
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
+FIRST = 6  # trials before the model of `prior` is fitted
+
+
 def _startup(study: StudyConfig) -> int:
     """Random trials before a model of the space is fitted; fewer where the budget is small."""
     return max(4, min(10, study.trials // 3))
 
 
 SAMPLERS: dict[str, Callable[[StudyConfig, int], BaseSampler]] = {
-    "prior": lambda study, seed: PriorSampler(study.search, seed, _startup(study)),
+    "prior": lambda study, seed: PriorSampler(study.search, study.values({}), seed, FIRST),
     "tpe": lambda study, seed: tpe(seed, _startup(study)),
     "gp": lambda study, seed: optuna.samplers.GPSampler(
         seed=seed, n_startup_trials=_startup(study), deterministic_objective=False

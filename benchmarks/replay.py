@@ -1,0 +1,298 @@
+"""A study replayed on a recorded landscape: the real agenda, sampler and scheduler on a made-up clock.
+
+A config that the landscape does not have is answered by the recorded one that is nearest to it. Each
+dimension counts by how much it explains the error on record (`Landscape.check` says how well this works on
+configs left out). What a run of the search reports is what was recorded. A run of the confirmation, on a pair
+that nobody has seen, is drawn: the config's mean plus its deviation on a recorded pair, the same pair for all
+configs, enlarged for the few pairs that the mean is of.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import optuna
+import pyarrow.parquet as pq
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import TrialScheduler
+from ray.tune.search import ConcurrencyLimiter, Searcher
+from scipy.stats import spearmanr
+
+from benchmarks.landscape import FOLDER
+from cbe.spec import StudyConfig
+from cbe.spec.search import applicable
+from cbe.store.folder import DATA_FILE, Store
+from cbe.store.recorder import Recorder
+from cbe.study import prior
+from cbe.study.agenda import Agenda
+from cbe.study.assignment import Assignment
+from cbe.study.dispatch import Dispatch, Listener
+from cbe.study.ledger import Ledger
+from cbe.study.sampling import Sampling
+from cbe.study.scheduling import scheduler
+
+Array = np.ndarray[Any, Any]
+PAPER, BASE = 0, 1  # numbers of the fixed configs on record
+
+
+class Landscape:
+    """Every config of a sample, trained to its end on the same pairs, or half of both."""
+
+    def __init__(self, name: str, half: int | None = None) -> None:
+        """`half` 0 is for development, 1 for the final table; None: all configs and pairs."""
+        self.name = name
+        table = pq.read_table(FOLDER / f"{name}.parquet")
+        self.study = StudyConfig.model_validate(json.loads(table.schema.metadata[b"study"]))
+        rows = table.to_pylist()
+        complete = {row["config"] for row in rows}
+        pairs = sorted({row["pair"] for row in rows})
+        by_run = {(row["config"], row["pair"]): row for row in rows}
+        pairs = [pair for pair in pairs if all((config, pair) in by_run for config in complete)]
+        self.configs = [
+            config for config in sorted(complete) if config < 2 or half is None or config % 2 == half
+        ]
+        self.steps: list[int] = rows[0]["step"]
+        self.error, self.loss = (
+            np.array([[by_run[config, pair][metric] for pair in pairs] for config in self.configs])
+            for metric in ("validation_error", "validation_loss")
+        )  # config × pair × evaluation
+        self.search_pairs = [n for n in range(len(pairs)) if half is None or n % 2 == half]
+        values = self.study.values({})
+        paper = {key: p.prior.at for key, p in self.study.search.items() if p.prior}
+        paper = {
+            key: at
+            for key, at in paper.items()
+            if applicable(key, self.study.search[key], {**values, **paper})
+        }
+        points = {row["config"]: json.loads(row["point"]) for row in rows}
+        self.points = [paper if config == PAPER else points[config] for config in self.configs]
+
+    @property
+    def truth(self) -> Array:
+        """The mean error of each config at the end, over all recorded pairs."""
+        return cast(Array, self.error[:, :, -1].mean(axis=1))
+
+    @cached_property
+    def _places(self) -> Array:
+        """Each config's coordinates; half way where a dimension does not exist. The base has none."""
+        return np.array([self._place(point) for point in self.points])
+
+    def _place(self, point: Mapping[str, Any]) -> list[float]:
+        found: list[float] = []
+        for key, parameter in self.study.search.items():
+            if parameter.choice is None:
+                found.append(prior.to_unit(parameter, point[key]) if key in point else 0.5)
+            elif all(isinstance(choice, (int, float)) for choice in parameter.choice):
+                low, high = min(parameter.choice), max(parameter.choice)
+                found.append((point[key] - low) / (high - low) if key in point else 0.5)
+            else:
+                found += [float(point.get(key) == choice) for choice in parameter.choice]
+        return found
+
+    def weights(self, of: Sequence[int]) -> Array:
+        """How far a dimension counts: its slope in a ridge regression of the logarithm of the error."""
+        places, target = self._places[of], np.log(self.truth[of] + 1e-3)
+        centred = places - places.mean(axis=0)
+        ridge = centred.T @ centred + 0.5 * np.eye(places.shape[1])
+        slopes = np.abs(np.linalg.solve(ridge, centred.T @ (target - target.mean())))
+        return cast(Array, slopes / slopes.max() + 0.1)
+
+    @cached_property
+    def _weights(self) -> Array:
+        return self.weights([n for n in range(len(self.configs)) if n != BASE])
+
+    def nearest(self, point: Mapping[str, Any], others: Sequence[int] | None = None) -> int:
+        """The recorded config that stands for a point."""
+        distance = np.abs((self._places - self._place(point)) * self._weights).sum(axis=1)
+        distance[BASE] = math.inf
+        if others is not None:
+            distance[[n for n in range(len(self.configs)) if n not in others]] = math.inf
+        return int(distance.argmin())
+
+    def check(self) -> dict[str, float]:
+        """How well the rule predicts the true error of configs left out: in ten parts, weights fitted anew."""
+        numbers = [n for n in range(len(self.configs)) if n != BASE]
+        predicted, kept = np.zeros(len(self.configs)), self.__dict__.get("_weights")
+        for part in range(10):
+            left = numbers[part::10]
+            others = [n for n in numbers if n not in left]
+            self.__dict__["_weights"] = self.weights(others)
+            for n in left:
+                predicted[n] = self.truth[self.nearest(self.points[n], others)]
+        self.__dict__.pop("_weights")
+        if kept is not None:
+            self.__dict__["_weights"] = kept
+        true, found = self.truth[numbers], predicted[numbers]
+        return {
+            "configs": len(numbers),
+            "rank correlation": float(spearmanr(true, found).statistic),
+            "median error of the error, points": float(100 * np.median(np.abs(true - found))),
+        }
+
+
+class Draw:
+    """One replicate: which recorded pairs the search sees, in which order, and what is drawn for the others."""
+
+    def __init__(self, landscape: Landscape, seed: int) -> None:
+        self._land, rng = landscape, np.random.default_rng(seed)
+        self._search = rng.permutation(landscape.search_pairs)
+        self._confirm = rng.integers(landscape.error.shape[1], size=1000)
+
+    def curve(self, config: int, number: int, fresh: bool = False) -> list[dict[str, float]]:
+        """What a run reports on the search's n-th pair, or on the n-th fresh one."""
+        pair = self._confirm[number] if fresh else self._search[number]
+        error, loss = self._land.error[config, pair], self._land.loss[config, pair]
+        if fresh:
+            pairs = self._land.error.shape[1]
+            mean = self._land.error[config].mean(axis=0)
+            error = np.clip(mean + math.sqrt(pairs / (pairs - 1)) * (error - mean), 0.0, 1.0)
+        return [
+            {"step": step, "validation_error": float(e), "validation_loss": float(one)}
+            for step, e, one in zip(self._land.steps, error, loss, strict=True)
+        ]
+
+
+class Replay:
+    """Ray Tune's controller on a made-up clock; a step of a trial takes one tick."""
+
+    def __init__(self, study: StudyConfig, landscape: Landscape, seed: int, places: int = 2) -> None:
+        self._study, self._land, self._draw = study, landscape, Draw(landscape, seed)
+        self._home = tempfile.TemporaryDirectory()
+        folder = Store.open(self._home.name).study(study.name)
+        folder.write(DATA_FILE, json.dumps({"validation": landscape.study.data.validation}).encode())
+        self._recorder = Recorder(folder, flush_s=1e6)  # never: nobody reads it
+        sampling = Sampling(study, optuna.storages.InMemoryStorage(), {}, "")
+        self.ledger = Ledger(study, self._recorder, sampling, 0.0)
+        agenda = Agenda(study, folder, self.ledger)
+        self._scheduler = cast(Any, scheduler(study))
+        self._listener = Listener(self.ledger, study.scheduler.name)
+        self._limiter = ConcurrencyLimiter(Dispatch(agenda.following), places)
+        self._finished = False
+        self.search_alg = SimpleNamespace(searcher=self._limiter, is_finished=lambda: self._finished)
+        self._live: dict[str, Trial] = {}
+        self._curves: dict[str, list[dict[str, float]]] = {}
+        self._done: dict[str, int] = {}
+        self._events: list[tuple[int, int, Trial]] = []
+        self._number, self._now = count(), 0
+        self.spent = 0  # trial-steps
+        self.stands_for: dict[str, int] = {}  # recorded configs by config_id
+
+    def run(self) -> Iterator[int]:
+        """Plays the study to its end; yields the trial-steps so far after every trial that ends."""
+        self._fill()
+        while self._events:
+            self._now, _, trial = heapq.heappop(self._events)
+            if self._report(trial):
+                yield self.spent
+            self._fill()
+        self._recorder._closing.set()
+        self._home.cleanup()
+
+    def get_live_trials(self) -> list[Trial]:
+        return list(self._live.values())
+
+    get_trials = get_live_trials
+
+    def stop_trial(self, trial: Trial) -> None:
+        self._scheduler.on_trial_remove(self, trial)
+        self._end(trial)
+
+    def _fill(self) -> None:
+        """As much of Tune's step as comes before it waits for reports, until it changes nothing."""
+        changed = True
+        while changed:
+            changed, live = self._ask(), len(self._live)
+            chosen = self._scheduler.choose_trial_to_run(self)
+            changed |= len(self._live) < live  # it may have stopped some that waited
+            if chosen is not None and chosen.status == Trial.PAUSED:
+                self._begin(chosen)
+                changed = True
+            for trial in self.get_live_trials():
+                if trial.status == Trial.PENDING:
+                    self._begin(trial)
+                    changed = True
+
+    def _ask(self) -> bool:
+        asked = False
+        while not self._finished:
+            identity = f"{next(self._number):08d}"
+            given = cast(Any, self._limiter.suggest(identity))
+            self._finished = given == Searcher.FINISHED
+            if given is None or self._finished:
+                break
+            trial = Trial("_", config=given, trial_id=identity, stub=True)
+            self._live[given["trial"]] = trial
+            self._scheduler.on_trial_add(self, trial)
+            asked = True
+        return asked
+
+    def _begin(self, trial: Trial) -> None:
+        name = trial.config["trial"]
+        if name not in self._curves:
+            self._curves[name], self._done[name] = self._curve(trial), 0
+        trial.set_status(Trial.RUNNING)
+        self._listener.on_trial_start(0, [], _named(trial))
+        self._expect(trial)
+
+    def _curve(self, trial: Trial) -> list[dict[str, float]]:
+        given = Assignment.from_plain(trial.config)
+        config = {"paper": PAPER, "base": BASE}.get(given.preset or "", -1)
+        config = self._land.nearest(given.point) if config < 0 else config
+        self.stands_for[self.ledger.rows[given.trial]["config_id"]] = config
+        fresh = given.role == "confirm"
+        pairs = self._study.confirm_pairs if fresh else self._study.pairs
+        return self._draw.curve(config, pairs.index(given.pair), fresh)
+
+    def _expect(self, trial: Trial) -> None:
+        curve, done = self._curves[trial.config["trial"]], self._done[trial.config["trial"]]
+        steps = int(curve[done]["step"] - (curve[done - 1]["step"] if done else 0))
+        self.spent += steps
+        heapq.heappush(self._events, (self._now + steps, next(self._number), trial))
+
+    def _report(self, trial: Trial) -> bool:
+        """Takes in the next report of a trial; whether that was its end."""
+        name = trial.config["trial"]
+        result: Any = self._curves[name][self._done[name]]
+        self._done[name] += 1
+        said = self._scheduler.on_trial_result(self, trial, result)
+        self._listener.on_trial_result(0, [], _named(trial), result)
+        if said == TrialScheduler.STOP or self._done[name] == len(self._curves[name]):
+            self._scheduler.on_trial_complete(self, trial, result)
+            self._end(trial)
+            return True
+        if said == TrialScheduler.PAUSE:
+            trial.set_status(Trial.PAUSED)
+            self.ledger.paused(name)
+            return False
+        self._expect(trial)
+        return False
+
+    def _end(self, trial: Trial) -> None:
+        self._listener.on_trial_complete(0, [], _named(trial))
+        trial.set_status(Trial.TERMINATED)
+        del self._live[trial.config["trial"]]
+        self._limiter.on_trial_complete(trial.trial_id)
+
+
+class _Named:
+    """A trial as the listener sees it: by the name that our trial names give it."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.config, self.last_result = trial.config, {}
+
+    def __str__(self) -> str:
+        return str(self.config["trial"])
+
+
+def _named(trial: Trial) -> Any:
+    return _Named(trial)
