@@ -27,6 +27,7 @@ from cbe.study.overview import details, overviews
 from cbe.study.start import amend, begin, load
 from tests.conftest import Cbe
 from tests.made import Made
+from tests.made import status as write_status
 
 PLAIN: dict[str, Any] = {
     "name": "heads",
@@ -386,6 +387,18 @@ def test_best_for_a_program_and_as_a_training_file(folder: StudyFolder, cbe_: Cb
     assert read_config(TrainConfig, tmp_path / "best.yaml").heads == 4
     both = cbe_("best", "heads", "--json", "--yaml")
     assert both.code == 2 and "give one of the two" in both.err
+
+
+def test_show_says_why_a_search_ended_early_and_what_was_not_needed(cbe_: Cbe, tmp_path: Path) -> None:
+    budget = {"trials": 30, "usd": 10}
+    made = Made("results", budget=budget, resources={"usd_per_hour": 3.6}, confirm={"configs": 0, "runs": 5})
+    for pair in ((1, 1), (2, 2)):
+        made.trial(0.2, preset="base", role="confirm", pair=pair, cost_usd=1.25)
+        made.trial(0.1, preset="paper", role="confirm", pair=pair)
+    write_status(made, "finished", cut_short="budget.usd of 10 keeps 2 for the confirmation")
+    words = cbe_("show", "made").words
+    assert "search ended early: budget.usd of 10 keeps 2 for the confirmation" in words
+    assert "unspent: 6 runs of the confirmation, 7.50 USD" in words
 
 
 def test_several_objectives_have_a_front(cbe_: Cbe) -> None:
