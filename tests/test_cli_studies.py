@@ -27,6 +27,7 @@ from cbe.study.overview import details, overviews
 from cbe.study.start import amend, begin, load
 from tests.conftest import Cbe
 from tests.made import Made
+from tests.made import status as write_status
 
 PLAIN: dict[str, Any] = {
     "name": "heads",
@@ -371,8 +372,9 @@ def test_best_says_its_sentence_then_the_table_then_the_searched_values(
     done = cbe_("best", "heads")
     assert done.code == 0
     assert done.out.startswith("t0001 has 31.0 % validation error (95 % 19.9 to 45.0, n = 2)")
-    # The differences −.20 and −.19 by t with one degree of freedom; the means by t on the logit scale.
-    assert "1 t0001 2 31.00 −19.50 – 25.00 32.00 (19.9 to 45.0) (−25.9 to −13.1) p = 0.016" in done.words
+    # The differences −.20 and −.19 by t with one degree of freedom, for two comparisons with the base; the
+    # means by t on the logit scale.
+    assert "1 t0001 2 31.00 −19.50 – 25.00 32.00 (19.9 to 45.0) (−35.4 to −3.6) better" in done.words
     assert "2 base 2 50.50 – – 50.00 51.50 (" in done.words
     assert "* not used for selection" in done.out
     assert "loss.weights.lb: 0.25" in done.out and "ensemble.heads: 4" in done.out
@@ -385,6 +387,18 @@ def test_best_for_a_program_and_as_a_training_file(folder: StudyFolder, cbe_: Cb
     assert read_config(TrainConfig, tmp_path / "best.yaml").heads == 4
     both = cbe_("best", "heads", "--json", "--yaml")
     assert both.code == 2 and "give one of the two" in both.err
+
+
+def test_show_says_why_a_search_ended_early_and_what_was_not_needed(cbe_: Cbe, tmp_path: Path) -> None:
+    budget = {"trials": 30, "usd": 10}
+    made = Made("results", budget=budget, resources={"usd_per_hour": 3.6}, confirm={"configs": 0, "runs": 5})
+    for pair in ((1, 1), (2, 2)):
+        made.trial(0.2, preset="base", role="confirm", pair=pair, cost_usd=1.25)
+        made.trial(0.1, preset="paper", role="confirm", pair=pair)
+    write_status(made, "finished", cut_short="budget.usd of 10 keeps 2 for the confirmation")
+    words = cbe_("show", "made").words
+    assert "search ended early: budget.usd of 10 keeps 2 for the confirmation" in words
+    assert "unspent: 6 runs of the confirmation, 7.50 USD" in words
 
 
 def test_several_objectives_have_a_front(cbe_: Cbe) -> None:
@@ -531,8 +545,9 @@ def test_a_study_runs_to_its_answer_and_is_not_begun_twice(tmp_path: Path) -> No
     assert answer["study"] == "heads" and answer["confirmed"]
     assert {each["preset"] for each in answer["ranked"]} >= {"paper", "base"}
     ends = [line.split() for line in done.stderr.splitlines() if line[0] in "tc" and line[1:5].isdigit()]
+    # The paper's config, the base, and the sampled one where that is ahead of the base.
     assert sorted(f"{trial} {state}" for trial, state, *_ in ends) == [
-        *(f"c000{n} completed" for n in range(3)),
+        *(f"c000{n} completed" for n in range(2 + answer["of"])),
         *(f"t000{n} completed" for n in range(3)),
     ]
     assert "Traceback" not in done.stderr

@@ -65,6 +65,23 @@ def test_what_machines_cost_beside_their_trials_is_spent_too(tmp_path: Path) -> 
     assert (found.gpu_hours, found.usd) == (0.75, 3.75)
 
 
+def test_a_finished_study_tells_what_its_verdict_did_not_need(tmp_path: Path) -> None:
+    budget = {"trials": 30, "usd": 10, "wall_hours": 0.5}
+    made = finished(tmp_path, budget=budget, resources={"usd_per_hour": 3.6}, confirm={"runs": 5})
+    status(made, "finished", cut_short="budget.usd of 10 keeps 2 for the confirmation")
+    made.trial(0.2, preset="base", role="confirm", pair=(4, 4), cost_usd=7.5)
+    found = overview(in_store(made), "made")
+    assert found.cut_short == "budget.usd of 10 keeps 2 for the confirmation"
+    runs = made.study.confirm_runs - 10  # three pairs of three configs, and one more of the base
+    assert found.unspent == pytest.approx({"wall_hours": 0.5 - 240 / 3600, "usd": 2.5, "confirm_runs": runs})
+    assert runs > 0
+
+
+def test_a_study_that_goes_on_has_nothing_unspent(tmp_path: Path) -> None:
+    found = overview(in_store(running(tmp_path)), "made")
+    assert found.unspent is None and found.cut_short is None
+
+
 def test_a_driver_that_is_gone_promises_no_time_but_its_problem_stands(tmp_path: Path) -> None:
     found = overview(in_store(running(tmp_path, GONE, problem="disk full")), "made")
     assert found.state == "interrupted" and found.eta_s is None
@@ -162,6 +179,8 @@ made_up = some.builds(
     steps_per_s=maybe | numbers,
     problem=maybe | texts,
     spent=some.builds(Spent, numbers, numbers, numbers),
+    cut_short=maybe | texts,
+    unspent=maybe | some.dictionaries(texts, numbers),
 )
 
 

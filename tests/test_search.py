@@ -273,7 +273,8 @@ def test_a_search_of_which_some_points_cannot_be_built_is_allowed_and_those_are_
 
 
 def test_the_one_network_that_fits_is_found_among_many_other_dimensions() -> None:
-    reals = [key for key in KEYS if key.startswith(("training.", "loss.weights.")) and key in MUTABLE]
+    numbers = [key for key in KEYS if key in MUTABLE and KEYS[key] is not bool]
+    reals = [key for key in numbers if key.startswith(("training.", "loss.weights."))]
     reals += ["method.ramp", "method.momentum", "model.leak", "model.bn_momentum", "model.bn_epsilon"]
     search: dict[str, Any] = {"model.name": ["wrn-10-1", "wrn-28-2"], "ensemble.private_channels": [64, 100]}
     search |= {key: [0.1, 0.2] for key in [*reals, "loss.agreement"]}

@@ -120,13 +120,20 @@ def test_the_best_are_confirmed_when_the_search_has_ended_and_the_fixed_before()
     # Two places: paper and base of 10 s, one sampled of 50 s; then 3 × (paper, base) of 10 s beside it, and
     # 3 × the best of 50 s.
     config = study(budget={"trials": 3}, confirm={"configs": 1, "runs": 3})
-    ten, fifty = (Course((100,), (each,), (0.5,)) for each in (10.0, 50.0))
+    ten, fifty = Course((100,), (10.0,), (0.5,)), Course((100,), (50.0,), (0.4,))
     past = Past((fifty,), {"paper": (ten,), "base": (ten,)})
     found = replay(config, past, here(2))
     assert found.confirmed == 9
     # The sampled one ends at 60; the other place has five of the six by then, and the sixth until 70.
     assert found.wall_s == pytest.approx(START_S + 60 + 50 + 50, abs=10 * HAND_OUT_S + 1e-9)
     assert replay(config, past, here(1)).wall_s == pytest.approx(START_S + 70 + 60 + 150 + 12 * HAND_OUT_S)
+
+
+def test_a_config_that_is_not_ahead_of_the_base_is_not_confirmed() -> None:
+    config = study(budget={"trials": 3}, confirm={"configs": 1, "runs": 3})
+    same = Course((100,), (10.0,), (0.5,))
+    past = Past((same,), {"paper": (same,), "base": (same,)})
+    assert replay(config, past, here(2)).confirmed == 6  # the paper's config and the base
 
 
 def test_no_config_is_confirmed_that_was_stopped() -> None:
@@ -154,15 +161,16 @@ def plainly(config: StudyConfig, past: Past, places: int, seed: int) -> tuple[in
         while waiting and len(running) < places:
             at = 9 - waiting
             course = past.draw("paper" if at == 0 else "base" if at == 1 else None, at / 8, rng)
-            trial: Any = SimpleNamespace(trial_id=str(at))
-            asha.on_trial_add(nobody, trial)
+            trial: Any = SimpleNamespace(trial_id=str(at)) if at > 1 else None  # presets are never stopped
+            if trial:
+                asha.on_trial_add(nobody, trial)
             driver_s, waiting = max(now, driver_s) + HAND_OUT_S, waiting - 1
             running.append((driver_s + course.seconds[0], 0, trial, course))
         first = min(running, key=lambda each: each[0])
         running.remove(first)
         now, done, trial, course = first
         report = {"step": course.steps[done], "validation_error": course.objective[done]}
-        stop = asha.on_trial_result(nobody, trial, report) == TrialScheduler.STOP
+        stop = trial and asha.on_trial_result(nobody, trial, report) == TrialScheduler.STOP
         if done + 1 == len(course.steps):
             ended[0] += 1
         elif stop:
@@ -250,7 +258,7 @@ def test_a_machine_that_was_idle_for_too_long_must_start_again() -> None:
     # Paper and base of 10 s on two machines; then a sampled one of 200 s on the one, and paper and base twice
     # on the other, which then has nothing to do for 160 s, until the best is confirmed twice.
     config = study(budget={"trials": 3}, confirm={"configs": 1, "runs": 2})
-    short, long = (Course((100,), (each,), (0.5,)) for each in (10.0, 200.0))
+    short, long = Course((100,), (10.0,), (0.5,)), Course((100,), (200.0,), (0.4,))
     past = Past((long,), {"paper": (short,), "base": (short,)})
     stayed, left = (replay(config, past, Cluster(2, node_start_s=30, idle_s=each)) for each in (1000, 20))
     assert stayed.wall_s == pytest.approx(START_S + 30 + 10 + 200 + 200, abs=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -14,7 +14,7 @@ import typer
 
 from cbe.cli import remote, stores, trials
 from cbe.errors import InputError
-from cbe.words import NOT_SELECTED, clean, counts, duration, figure, first_line, point, span
+from cbe.words import NOT_SELECTED, clean, counts, duration, figure, first_line, plural, point, span
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -222,6 +222,10 @@ def _print_details(found: Details, again: remote.Again, *, here: StudyFolder | N
     if about.spent.trial_hours:
         *more, time = _spent(about.spent)
         say(f"spent: {', '.join([f'{time} of trials', *more])}")
+    if about.cut_short:
+        say(f"search ended early: {about.cut_short}")
+    if left := _unspent(about.unspent or {}):
+        say(f"unspent: {left}")
     if here and (seen := machines(here)):
         say(f"cluster: {seen.told()}")
     if about.problem:
@@ -306,6 +310,14 @@ def _spent(spent: Spent) -> list[str]:
     parts = [f"{spent.usd:,.2f} USD"] if spent.usd else []
     parts += [f"{spent.gpu_hours:,.1f} GPU h"] if spent.gpu_hours else []
     return [*parts, f"{duration(spent.trial_hours * 3600)}" if spent.trial_hours else ""]
+
+
+def _unspent(left: Mapping[str, float]) -> str:
+    """What a study was allowed and did not need."""
+    runs, units = int(left.get("confirm_runs", 0)), {"usd": "USD", "gpu_hours": "GPU h", "wall_hours": "h"}
+    parts = [f"{plural(runs, 'run')} of the confirmation"] if runs else []
+    parts += [f"{left[name]:,.2f} {unit}" for name, unit in units.items() if left.get(name)]
+    return ", ".join(parts)
 
 
 def _submitted(standing: Standing) -> str:

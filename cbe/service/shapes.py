@@ -70,6 +70,8 @@ class StandingShape(BaseModel):
     steps_per_s: float | None
     problem: str | None
     spent: Spent
+    cut_short: str | None
+    unspent: dict[str, float] | None
     owner: str | None
     priority: int
     submitted: datetime | None

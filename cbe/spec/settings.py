@@ -195,6 +195,15 @@ class Budget(Section):
     gpu_hours: Positive | None = None  # hours of trials times the GPUs that each has
     usd: Positive | None = None  # needs resources.usd_per_hour, or a cluster with prices
 
+    def left(self, used: Mapping[str, float]) -> dict[str, float]:
+        """What is left of each limit of time and money that is given.
+
+        >>> Budget(usd=20, wall_hours=1).left({"usd": 12.5, "gpu_hours": 3, "wall_hours": 1.1})
+        {'wall_hours': 0.0, 'usd': 7.5}
+        """
+        limits = {"wall_hours": self.wall_hours, "gpu_hours": self.gpu_hours, "usd": self.usd}
+        return {name: max(0.0, limit - used[name]) for name, limit in limits.items() if limit is not None}
+
 
 class Resources(Section):
     """What one trial occupies."""

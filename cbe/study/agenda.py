@@ -25,7 +25,7 @@ from cbe.study.assignment import Assignment, Pair
 from cbe.study.budget import Purse
 from cbe.study.confirm import Row, confirmations, presets, winners
 from cbe.study.ledger import FINAL, Ledger
-from cbe.study.survivors import promotions
+from cbe.study.survivors import has_not_ended, promotions
 from cbe.study.trial import newest
 
 INFEASIBLE_LIMIT = 200  # points in a row that cannot be built
@@ -41,6 +41,7 @@ class Agenda:
     ) -> None:
         self.stage: Literal["search", "confirm"] = "search"
         self.over = False  # nothing will follow, though some may still run
+        self.cut_short: str | None = None  # why the search had fewer trials than it might
         self._study, self._ledger, self._sampling = study, ledger, ledger.sampling
         self.purse = purse or Purse(ledger)
         self._sampling.abandon_nameless()
@@ -60,15 +61,18 @@ class Agenda:
     def following(self) -> Next:
         """The next assignment that can be built, or to wait for those that run."""
         while not self._ledger.stop_reason:
+            self._advance()
+            if self._is_done:
+                self.over = True
+                break
             if refused := self.purse.refuses(self._again[0] if self._again else None):
-                if self._ledger.busy or self._ledger.waiting:  # which may be stopped early, and leave room
+                if self._runs():  # some may be stopped early, and leave room
                     return "wait"
                 self._ledger.halt(refused)
                 break
             upcoming = self._again.popleft() if self._again else self._next()
-            if isinstance(upcoming, str):
-                self.over = upcoming == "finished"
-                return upcoming
+            if upcoming is None:
+                return "wait"
             if self._ledger.assign(upcoming):
                 self._infeasible = 0
                 return upcoming
@@ -77,23 +81,40 @@ class Agenda:
                 self._ledger.break_off(f"{INFEASIBLE_LIMIT} points in a row cannot be built; narrow `search`")
         return "finished"
 
-    def _next(self) -> Next:
-        if self.stage == "search":
-            upcoming = self._next_of_search()
-            if upcoming is not None:
-                return upcoming
-            running = [row for row in self._ledger.in_role("search") if row["state"] == "running"]
-            first_pair = self._study.pairs[0]
-            if self._study.is_race and any((row["seed"], row["split_seed"]) == first_pair for row in running):
-                return "wait"  # for what decides who goes on to the next pair
-            if not self._study.confirm_pairs:
-                return "wait" if self._study.is_race and running else "finished"
-            self._confirms = True
-            if not running:
+    def _advance(self) -> None:
+        """Lets the confirmation begin: of the fixed configs when the search has no more to start."""
+        if self.stage == "search" and not self._again:
+            self.cut_short = self._kept_for_confirmation()
+            self._confirms = bool(self._study.confirm_pairs) and bool(self.cut_short or self._search_is_over)
+            if self._confirms and not self._runs("search"):
                 self.stage = "confirm"
-        if missing := self._missing_confirmations():
-            return replace(missing[0], trial=self._confirm_name())
-        return "finished" if self.stage == "confirm" else "wait"  # for what decides which configs are best
+
+    @property
+    def _is_done(self) -> bool:
+        """Whether nothing is left to start."""
+        if self._again:
+            return False
+        if not self._study.confirm_pairs:
+            return self._search_is_over
+        # What runs may reopen a verdict: pairs count in their order.
+        return self.stage == "confirm" and not self._runs() and not self._missing_confirmations()
+
+    def _runs(self, role: str | None = None) -> bool:
+        rows = self._ledger.rows.copy().values()
+        return any(row["state"] == "running" and role in (None, row["role"]) for row in rows)
+
+    def _next(self) -> Assignment | None:
+        """What begins now; None: nothing before others have ended."""
+        if not self._confirms:
+            return self._next_of_search()
+        missing = self._missing_confirmations()
+        return replace(missing[0], trial=self._confirm_name()) if missing else None
+
+    def _kept_for_confirmation(self) -> str | None:
+        """Why nothing more is searched: the confirmation needs what is left; the fixed trials run anyway."""
+        if self._presets or self._search_is_over:
+            return None
+        return self.purse.keeps(self._study.confirm_runs - sum(1 for _ in self._ledger.in_role("confirm")))
 
     def _missing_confirmations(self) -> list[Assignment]:
         rows = list(self._ledger.rows.copy().values())
@@ -108,37 +129,51 @@ class Agenda:
         found: int | None = facts.get(metric.removesuffix("_error"))
         return found
 
-    def _next_of_search(self) -> Assignment | None:
+    @property
+    def _search_is_over(self) -> bool:
         started = sum(row["state"] != "infeasible" for row in self._ledger.in_role("search"))
         if started >= self._study.trials:
-            return None
+            return True
+        if self._presets or self._given:
+            return False
+        if self._study.is_race:
+            return self._has_sampled_all and not self._promotions() and not self._may_promote
+        return self._study.sampler.name == "grid" or not self._study.search
+
+    def _next_of_search(self) -> Assignment | None:
         if self._presets:
             return self._sampling.add(replace(self._presets.popleft(), trial=self._name()))
         if self._given:
             return self._sampling.add(replace(self._given.popleft(), trial=self._name()))
-        if self._study.is_race and (promoted := self._promoted()):
-            return replace(promoted, trial=self._name())
-        if self._study.sampler.name == "grid" or not self._study.search or self._has_sampled_all:
+        if self._study.is_race and (promoted := self._promotions()):
+            return replace(promoted[0], trial=self._name())
+        if self._study.is_race and self._has_sampled_all:
             return None
         first, *others = self._study.pairs
         asked = self._sampling.ask(self._name(), first)
-        if not self._study.is_race and self._identity(
-            asked
-        ):  # what cannot be built is told once, not once a pair
+        # What cannot be built is told once, not once a pair; in a race only the best go on to further ones.
+        if not self._study.is_race and self._identity(asked):
             self._given.extend(replace(asked, pair=pair, number=None) for pair in others)
         return asked
 
     @property
     def _has_sampled_all(self) -> bool:
         """Whether a race has had its trials on the first pair."""
+        if not self._study.search:
+            return True
         first, rows = self._study.pairs[0], self._ledger.in_role("search")
         begun = [row for row in rows if row["state"] != "infeasible"]
         on_first = sum((row["seed"], row["split_seed"]) == first for row in begun)
         return on_first >= self._study.first_pair_trials
 
-    def _promoted(self) -> Assignment | None:
+    def _promotions(self) -> list[Assignment]:
         rows = list(self._ledger.in_role("search"))
-        return next(iter(promotions(self._study, rows, self._has_sampled_all)), None)
+        return promotions(self._study, rows) if self._has_sampled_all else []
+
+    @property
+    def _may_promote(self) -> bool:
+        """Whether a run of the race may yet lead to another on the next pair."""
+        return has_not_ended(self._ledger.in_role("search"), self._study.pairs[:-1])
 
     def _missing_presets(self) -> Iterator[Assignment]:
         have = {(row["preset"], row["seed"], row["split_seed"]) for row in self._ledger.in_role("search")}

@@ -1,9 +1,11 @@
-"""What a study may still spend, and whether another trial fits into it."""
+"""What a study may still spend, whether another trial fits into it, and what is kept for the confirmation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import median
 from typing import Any, Protocol
 
 from cbe.study.assignment import Assignment
@@ -12,6 +14,7 @@ from cbe.study.ledger import Ledger
 Row = Mapping[str, Any]
 
 STOP_S = 0.1  # that a trial takes to hear of the end and to keep a checkpoint
+MOST_RESERVED = 0.5  # of a limit, however long the confirmation may take
 
 
 class Overhead(Protocol):
@@ -39,8 +42,16 @@ class NoOverhead:
 class Purse:
     """Holds the limits of a study's budget against what its trials and their machines have cost."""
 
-    def __init__(self, ledger: Ledger, overhead: Overhead | None = None) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        overhead: Overhead | None = None,
+        elapsed_s: Callable[[], float] = lambda: 0.0,
+        concurrent: int = 1,
+    ) -> None:
+        """`elapsed_s` is the study's time by the clock, in which `concurrent` trials run at once."""
         self._ledger, self._overhead, self._grows = ledger, overhead or NoOverhead(), overhead is not None
+        self._elapsed_s, self._concurrent = elapsed_s, concurrent
 
     @property
     def limits(self) -> dict[str, float]:
@@ -76,14 +87,12 @@ class Purse:
         """
         if not self.limits:
             return None
-        rows = self._ledger.rows.copy()
-        step_s = max((_step_s(row) for row in rows.values()), default=0.0)
+        step_s = max(self._paces(), default=0.0)
         if not step_s:
             first = not (self._ledger.busy or self._ledger.waiting)
             return None if first or not self._grows else "the first trial has not told its pace yet"
         upper_s = step_s * _steps_left(self._ledger, assignment) + self._overhead.start_s
-        running = (row for row in rows.values() if row["state"] == "running")
-        taken_s = self._spent_s + self._overhead.tail_s + sum(_left(row) * step_s for row in running)
+        taken_s = self._spent_s + self._overhead.tail_s + step_s * self._steps_to_come()
         for name, limit in self.limits.items():
             left, wanted = limit - self._price(taken_s)[name], self._price(upper_s)[name]
             if wanted > left:
@@ -92,6 +101,45 @@ class Purse:
                     f"and one takes up to {wanted:.3g}"
                 )
         return None
+
+    def keeps(self, runs: int) -> str | None:
+        """Why the search may start no other trial: so many runs of the confirmation need what is left.
+
+        Runs take as long as is usual so far. None while there is room, and before a trial has told its pace.
+        """
+        paces = self._paces()
+        if not paces or not runs:
+            return None
+        budget, step_s = self._ledger.study.budget, median(paces)
+        to_come_s, run_s = step_s * self._steps_to_come(), step_s * self._ledger.study.training.steps
+        taken = self._in_limits(
+            self._spent_s + self._overhead.tail_s + to_come_s,
+            self._elapsed_s() + to_come_s / self._concurrent,
+        )
+        wanted = self._in_limits(run_s + self._overhead.start_s, run_s + self._overhead.start_s)
+        needed = self._in_limits(run_s * runs, run_s * math.ceil(runs / self._concurrent))
+        for name, left in budget.left(taken).items():
+            limit = getattr(budget, name)
+            reserve = min(needed[name], MOST_RESERVED * limit)
+            if wanted[name] > left - reserve:
+                return f"budget.{name} of {limit:g} keeps {reserve:.3g} for the confirmation"
+        return None
+
+    def _in_limits(self, trials_s: float, clock_s: float) -> dict[str, float]:
+        """Seconds of trials, and by the clock, in the terms of the budget."""
+        return {**self._price(trials_s), "wall_hours": clock_s / 3600}
+
+    def _paces(self) -> list[float]:
+        """Seconds of a step, of every trial that has reported."""
+        return [pace for row in self._ledger.rows.copy().values() if (pace := _step_s(row))]
+
+    def _steps_to_come(self) -> float:
+        """Of trials that run, and of those that are paused as many as are expected to go on."""
+        scheduler, paused = self._ledger.study.scheduler, self._ledger.paused_trials
+        promoted = 1 / scheduler.reduction if scheduler.name in ("race", "hyperband") else 1.0
+        rows = self._ledger.rows.copy().items()
+        running = [(name, row) for name, row in rows if row["state"] == "running"]
+        return sum(_left(row) * (promoted if name in paused else 1.0) for name, row in running)
 
 
 def _step_s(row: Row) -> float:

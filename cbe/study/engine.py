@@ -69,7 +69,7 @@ def run(
             sampling = Sampling(study, storage, recorder.rows, folder.uri)
             ledger = Ledger(study, recorder, sampling, room.gpus * study.resources.workers)
             scaling = None if room.alone else Scaling(ledger, room, bell)
-            purse = Purse(ledger, scaling)
+            purse = Purse(ledger, scaling, lambda: progress.elapsed_s, room.concurrent)
             agenda = Agenda(study, folder, ledger, purse)
             progress = Progress(ledger, agenda, room.concurrent, claim.elapsed_s)
             with claim.beating(progress), watch(progress) if watch else nullcontext(), _interruptible(ledger):

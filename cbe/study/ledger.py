@@ -230,6 +230,11 @@ class Ledger:
         return len(set(running) - self._started.keys() - self._waits)
 
     @property
+    def paused_trials(self) -> frozenset[str]:
+        """Trials that wait for the scheduler, and may never go on."""
+        return frozenset(self._waits)
+
+    @property
     def trials_s(self) -> float:
         """Of all trials so far, those that run included."""
         now = time.monotonic()

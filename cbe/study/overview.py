@@ -70,6 +70,8 @@ class Overview:
     steps_per_s: float | None
     problem: str | None  # why results could not be written
     spent: Spent
+    cut_short: str | None  # why the search ended before its last trial: the confirmation needs the rest
+    unspent: dict[str, float] | None  # of each limit, and of runs to confirm; None: it has not finished
 
     @property
     def under_way(self) -> bool:
@@ -189,6 +191,7 @@ def _overview(study: StudyConfig, last: Status, rows: Sequence[Row]) -> Overview
     confirmed = [row for row in rows if row["role"] == "confirm"]
     found, said = best_of(searched, study.objectives[0].direction), last.plain
     eta_s = said.get("eta_s") if last.alive else None
+    spent = _spent(rows, said.get("idle") or {})
     return Overview(
         study=study.name,
         question=study.question,
@@ -206,7 +209,9 @@ def _overview(study: StudyConfig, last: Status, rows: Sequence[Row]) -> Overview
         eta_s=(eta_s[0], eta_s[1]) if eta_s else None,
         steps_per_s=said.get("steps_per_s"),
         problem=said.get("problem"),
-        spent=_spent(rows, said.get("idle") or {}),
+        spent=spent,
+        cut_short=said.get("cut_short"),
+        unspent=_unspent(study, last, spent, _ended(confirmed)) if last.state == "finished" else None,
     )
 
 
@@ -219,6 +224,11 @@ def _stage(last: Status) -> str | None:
 def _spent(rows: Sequence[Row], idle: Mapping[str, float]) -> Spent:
     wall_s, gpu_s, usd = (sum(row[key] or 0.0 for row in rows) for key in ("wall_s", "gpu_s", "cost_usd"))
     return Spent(wall_s / 3600, gpu_s / 3600 + idle.get("gpu_hours", 0.0), usd + idle.get("usd", 0.0))
+
+
+def _unspent(study: StudyConfig, last: Status, spent: Spent, confirmed: int) -> dict[str, float]:
+    used = {"wall_hours": last.elapsed_s / 3600, "gpu_hours": spent.gpu_hours, "usd": spent.usd}
+    return {**study.budget.left(used), "confirm_runs": max(0, study.confirm_runs - confirmed)}
 
 
 def _ended(rows: Sequence[Row]) -> int:

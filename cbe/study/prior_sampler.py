@@ -193,7 +193,7 @@ def scores(values: Array) -> Array:
         return np.zeros(len(values))
     found = np.minimum(values, known.max())
     if known.min() < 0 or not known.max():
-        return found
+        return np.asarray(found)
     return np.asarray(np.log(found + 0.05 * np.median(known)))
 
 

@@ -103,7 +103,7 @@ class Progress:
         step_s, steps = sum(rates) / len(rates), self.study.training.steps
         searched = [row for row in ended if row["role"] == "search"]
         usual = sum(row["step"] for row in searched) / len(searched) if searched else steps
-        search = max(0, self.trials - done(self, "search"))
+        search = max(0, self.trials - done(self, "search")) if self.searching else 0
         confirm = max(0, self.confirm_total - done(self, "confirm"))
         low, high = (
             step_s * (search * of_search + confirm * steps) / self.concurrent for of_search in (usual, steps)
@@ -128,6 +128,7 @@ class Progress:
             "counts": dict(Counter(row["state"] for row in rows)),
             "trials": self.trials,
             "confirmations": self.confirm_total,
+            "cut_short": self.agenda.cut_short,
             "running": [
                 {key: row[key] for key in ("trial", "role", "step", "steps", "objective")}
                 for row in chosen(rows, None, "running")

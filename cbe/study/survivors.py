@@ -24,8 +24,8 @@ Runs = Mapping[Pair, float]  # the objective of each pair that was trained to th
 WORSE = 0.05  # the error rate of one test against the leader
 
 
-def promotions(study: StudyConfig, rows: Iterable[Row], sampled: bool) -> list[Assignment]:
-    """The runs on further pairs that are wanted now, in their order; `sampled`: no new config will come.
+def promotions(study: StudyConfig, rows: Iterable[Row]) -> list[Assignment]:
+    """The runs on further pairs that are wanted now, in their order; no new config will come.
 
     A pair waits until all runs on those before it have ended. The base and the paper's config go first.
     """
@@ -37,7 +37,7 @@ def promotions(study: StudyConfig, rows: Iterable[Row], sampled: bool) -> list[A
     wanted: list[tuple[Row, Pair]] = []
     for level in range(1, len(study.pairs)):
         pair, before = study.pairs[level], study.pairs[:level]
-        if not sampled or _is_busy(search, before) or not (chosen := survivors(study, search, level)):
+        if has_not_ended(search, before) or not (chosen := survivors(study, search, level)):
             break
         wanted += [(one_of[key], pair) for key in (*fixed, *chosen) if (key, *pair) not in begun]
     return [Assignment("", "search", pair, json.loads(row["params"]), row["preset"]) for row, pair in wanted]
@@ -80,7 +80,7 @@ def runs_by_config(rows: Iterable[Row]) -> dict[str, dict[Pair, float]]:
     return found
 
 
-def _is_busy(search: Iterable[Row], pairs: Sequence[Pair]) -> bool:
+def has_not_ended(search: Iterable[Row], pairs: Sequence[Pair]) -> bool:
     """Whether a run on one of these pairs has not ended."""
     return any(
         row["state"] in ("running", "interrupted") and (row["seed"], row["split_seed"]) in pairs

@@ -14,6 +14,7 @@ from cbe.store.folder import Store
 from cbe.store.recorder import Recorder
 from cbe.study.agenda import Agenda
 from cbe.study.assignment import Assignment
+from cbe.study.budget import Purse
 from cbe.study.ledger import Ledger
 from cbe.study.sampling import Sampling, open_storage
 from tests.study.conftest import rows, study
@@ -22,13 +23,15 @@ from tests.study.conftest import rows, study
 class Driver:
     """One process's life with a study; leaving it is dying, whatever is unfinished."""
 
-    def __init__(self, config: StudyConfig, where: Path) -> None:
+    def __init__(self, config: StudyConfig, where: Path, gpus: float = 0) -> None:
         self.folder = Store.open(str(where)).study(config.name)
         self.recorder = Recorder(self.folder).load()
         storage = open_storage(None, where / "optuna.journal")
         self.sampling = Sampling(config, storage, self.recorder.rows, str(where))
-        self.ledger = Ledger(config, self.recorder, self.sampling, gpus=0)
-        self.agenda = Agenda(config, self.folder, self.ledger)
+        self.ledger = Ledger(config, self.recorder, self.sampling, gpus)
+        # One trial at a time: the clock says what trials took.
+        purse = Purse(self.ledger, elapsed_s=lambda: self.ledger.trials_s)
+        self.agenda = Agenda(config, self.folder, self.ledger, purse)
 
     def start(self) -> Assignment:
         upcoming = self.agenda.following()
@@ -113,7 +116,7 @@ def test_a_driver_that_dies_while_the_sampler_answers_loses_only_that_answer(tmp
     second.die()
     assert ran(tmp_path, "state") == {("completed",): 4}
     for name, row in rows(second.folder).items():
-        assert row["preset"] or len(second.sampling.trials()[name].params) >= 9
+        assert row["preset"] or len(second.sampling.trials()[name].params) >= 8
 
 
 def test_what_was_asked_but_not_yet_recorded_is_run_by_the_next_driver(tmp_path: Path) -> None:
@@ -153,3 +156,30 @@ def test_two_stores_do_not_share_a_history(tmp_path: Path) -> None:
     assert "t0000" in one.trials() and not other.trials()
     again = Sampling(config, storage, {}, "here")
     assert again.trials()["t0000"].params == asked.point
+
+
+def test_a_confirmation_ends_when_its_verdicts_are_known(tmp_path: Path) -> None:
+    config = study(search={}, budget={"trials": 2}, confirm={"configs": 0, "runs": 6})
+    driver = Driver(config, tmp_path)
+    while isinstance(upcoming := driver.agenda.following(), Assignment):
+        driver.ledger.started(upcoming)
+        driver.finish(upcoming, 0.3 if upcoming.preset == "paper" else 0.5)
+    driver.die()
+    assert (upcoming, driver.agenda.left) == ("finished", 0)
+    assert ran(tmp_path, "role") == {("search",): 2, ("confirm",): 4}  # two pairs, each with the same gap
+
+
+def test_a_run_that_may_reopen_a_verdict_is_waited_for(tmp_path: Path) -> None:
+    config = study(search={}, budget={"trials": 2}, confirm={"configs": 0, "runs": 4})
+    driver = Driver(config, tmp_path)
+    driver.run(2)
+    begun = [driver.start() for _ in range(6)]
+    late = next(each for each in begun if each.preset == "paper" and each.pair == (2, 2))
+    for each in begun:
+        if each != late:
+            driver.finish(each, 0.3 if each.preset == "paper" else 0.5)
+    assert driver.agenda.left == 0  # the first and the third pair have decided
+    assert driver.agenda.following() == "wait"
+    driver.finish(late, 0.9)
+    assert driver.start().pair == (4, 4)
+    driver.die()

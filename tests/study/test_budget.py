@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from cbe.study.assignment import Assignment
 from cbe.study.budget import Purse
 from cbe.study.control import ask_to_stop
 from cbe.study.progress import Progress
@@ -33,8 +35,9 @@ class Machines:
 def driver(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
     made: list[Driver] = []
 
-    def make(**budget: Any) -> Driver:
-        made.append(Driver(study(resources=A_SECOND, budget=budget), tmp_path))
+    def make(sections: dict[str, Any] | None = None, **budget: Any) -> Driver:
+        config = study(**{"resources": A_SECOND, "budget": budget, **(sections or {})})
+        made.append(Driver(config, tmp_path, gpus=1))
         return made[-1]
 
     yield make
@@ -130,6 +133,108 @@ def test_the_agenda_waits_for_what_runs_and_then_halts(driver: Callable[..., Dri
     assert "holds no other trial" in str(only.ledger.stop_reason)
 
 
+# --- what the confirmation needs
+
+CONFIRM = {"confirm": {"configs": 1, "runs": 2}}  # six runs
+WALL_S = 20.0  # of every trial
+
+
+def run_to_the_end(driver: Driver) -> Counter[str]:
+    """Trials of 20 seconds, whose verdicts stay open; the runs of each role."""
+    while isinstance(upcoming := driver.agenda.following(), Assignment):
+        driver.ledger.started(upcoming)
+        error = {"base": 0.5, "paper": 0.6}.get(str(upcoming.preset), 0.4 + 0.3 * (upcoming.pair[0] % 2))
+        driver.ledger.reported(upcoming, {"step": 40, "validation_error": error})
+        driver.ledger.ended(upcoming, {})
+        driver.recorder.trial(upcoming.trial, wall_s=WALL_S)
+    assert upcoming == "finished"
+    return Counter(row["role"] for row in driver.ledger.rows.values())
+
+
+@pytest.mark.parametrize(("limit", "of"), [("usd", 1), ("gpu_hours", 3600), ("wall_hours", 3600)])
+def test_the_search_ends_where_the_confirmation_needs_the_rest(
+    limit: str, of: float, driver: Callable[..., Driver]
+) -> None:
+    only = driver(CONFIRM, trials=30, **{limit: 410 / of})
+    assert run_to_the_end(only) == {"search": 14, "confirm": 6}  # 280 seconds of 410, and 120
+    assert only.ledger.stop_reason is None
+    assert only.agenda.cut_short == (
+        f"budget.{limit} of {410 / of:g} keeps {120 / of:.3g} for the confirmation"
+    )
+
+
+def test_a_budget_that_is_large_enough_cuts_nothing_short(driver: Callable[..., Driver]) -> None:
+    only = driver(CONFIRM, trials=14, usd=410)
+    assert run_to_the_end(only) == {"search": 14, "confirm": 6}
+    assert only.agenda.cut_short is None
+
+
+def test_the_confirmation_is_kept_at_most_half_of_a_limit(driver: Callable[..., Driver]) -> None:
+    only = driver(CONFIRM, trials=30, usd=170)
+    assert run_to_the_end(only) == {"search": 4, "confirm": 4}  # 120 would be needed, and 85 are kept
+    assert "holds no other trial" in str(only.ledger.stop_reason)
+
+
+def test_the_papers_config_and_the_base_run_whatever_is_kept(driver: Callable[..., Driver]) -> None:
+    only = driver(CONFIRM, trials=30, usd=70)
+    assert run_to_the_end(only) == {"search": 2, "confirm": 1}
+
+
+def test_nothing_is_kept_where_nothing_is_confirmed(driver: Callable[..., Driver]) -> None:
+    only = driver(trials=30, usd=410)
+    assert run_to_the_end(only) == {"search": 20}
+
+
+def test_a_search_that_was_cut_short_goes_on_with_a_larger_budget(driver: Callable[..., Driver]) -> None:
+    first = driver(CONFIRM, trials=30, usd=410)
+    run_to_the_end(first)
+    first.die()
+    more = driver(CONFIRM, trials=30, usd=510)
+    assert run_to_the_end(more)["search"] == 19  # a hundred more, and nothing else to confirm
+    assert more.ledger.stop_reason is None or "holds no other trial" in more.ledger.stop_reason
+
+
+def test_places_that_work_at_once_need_less_time_by_the_clock(driver: Callable[..., Driver]) -> None:
+    only = driver(CONFIRM, wall_hours=200 / 3600)
+    took(only, "t0000", wall_s=WALL_S)
+
+    def keeps(concurrent: int, elapsed_s: float) -> str | None:
+        return Purse(only.ledger, elapsed_s=lambda: elapsed_s, concurrent=concurrent).keeps(6)
+
+    assert keeps(1, 70) is None and keeps(1, 90) is not None  # 100 of 200 are kept: half
+    assert keeps(3, 130) is None and keeps(3, 150) is not None  # twice 20
+
+
+def test_of_paused_trials_a_budget_counts_those_that_will_go_on(driver: Callable[..., Driver]) -> None:
+    race = {"scheduler": {"name": "race", "reduction": 4}, "training": {"steps": 40, "eval_every": 10}}
+    only = driver(race, trials=30, usd=100)
+    paused = [only.start() for _ in range(4)]
+    for each in paused:
+        only.ledger.paused(each.trial)
+        took(only, each.trial, state="running", step=10, wall_s=10.0)
+    assert Purse(only.ledger).refuses(None) == (  # 40 are spent, and one of four goes on for 30 more
+        "budget.usd of 100 holds no other trial: 30 is left, and one takes up to 40"
+    )
+
+
+def test_a_study_does_not_halt_for_its_budget_while_paused_trials_may_be_dropped(
+    driver: Callable[..., Driver],
+) -> None:
+    only = driver({"scheduler": {"name": "race", "reduction": 2}, "training": {"eval_every": 10}}, usd=100)
+    done, paused = only.start(), only.start()
+    only.ledger.ended(done, {})
+    took(only, done.trial, wall_s=40.0)
+    only.ledger.paused(paused.trial)
+    took(only, paused.trial, state="running", step=10, wall_s=10.0)
+    assert only.agenda.following() == "wait"
+    assert only.ledger.stop_reason is None
+    took(only, paused.trial, state="pruned", step=10, wall_s=10.0)
+    assert isinstance(only.agenda.following(), Assignment)
+
+
+# --- on Ray
+
+
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize(
     "usd", [20, pytest.param(90, marks=pytest.mark.chaos)], ids=["", "within two per cent"]
@@ -178,3 +283,14 @@ def test_no_trial_starts_that_does_not_fit_into_what_is_left(tmp_path: Path) -> 
     assert "holds no other trial" in str(progress.stop_reason)
     assert {row["state"] for row in rows(folder).values()} == {"completed"}
     assert 20 - 1.1 * max(costs) <= sum(costs) <= 20
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_study_on_a_small_budget_comes_to_its_confirmation(tmp_path: Path) -> None:
+    short = {"steps": 20, "eval_every": 10, "lr": 0.03}
+    given = {"scheduler": "none", "resources": A_SECOND, "budget": {"trials": 500, "usd": 30}}
+    progress, folder = run(study(training=short, **given, **CONFIRM), tmp_path)
+    found = rows(folder).values()
+    assert str(progress.agenda.cut_short).startswith("budget.usd of 30 keeps ")
+    assert {"paper", "base"} <= {row["preset"] for row in found if row["role"] == "confirm"}
+    assert sum(row["cost_usd"] for row in found) <= 30

@@ -170,13 +170,13 @@ def test_a_hyperband_whose_rungs_are_closer_than_evaluations_leaves_no_trial_wai
         scheduler={"name": "hyperband"},
         training={"eval_every": 20},
         search={"loss.weights.lb": {"float": [0.1, 3]}},
-        budget={"trials": 16},
+        budget={"trials": 24},
         resources={"concurrent": 8},
     )
     _, folder = run(config, tmp_path, body=bowl)
     states = Counter(row["state"] for row in rows(folder).values())
     assert states.keys() == {"completed", "pruned"}
-    assert states.total() == 16
+    assert states.total() == 24
 
 
 def test_a_grid_runs_each_point_once_on_each_seed(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_loss_that_is_not_finite_ends_one_trial(tmp_path: Path) -> None:
     found = rows(folder)
     failed = [row for row in found.values() if row["state"] == "failed"]
     assert [row["error_class"] for row in failed] == ["NonFiniteLoss"] and failed[0]["training_lr"] == 1e18
-    assert sampled(folder)[failed[0]["trial"]].state == TrialState.FAIL
+    assert sampled(folder)[failed[0]["trial"]].state == TrialState.PRUNED  # so that it is avoided
     assert "NonFiniteLoss: loss is not finite" in read_log(folder, failed[0]["trial"])
     assert sum(row["state"] == "completed" for row in found.values()) == len(found) - 1
 
