@@ -222,6 +222,7 @@ class Storage(Section):
     store: Annotated[str, Field(min_length=1)] = "results"  # a local path, s3://…, gs://… or abfs://…
     shared: bool = False  # the store is a local path that all machines of the cluster see, as on NFS
     optuna: str | None = None  # an Optuna storage URL; null: a journal file in the study's folder
+    reuse: bool = True  # take over runs that the store already holds, instead of training them again
 
     @field_validator("store", "optuna")
     @classmethod

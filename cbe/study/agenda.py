@@ -43,7 +43,7 @@ class Agenda:
         self._study, self._ledger, self._sampling = study, ledger, ledger.sampling
         self.purse = purse or Purse(ledger)
         self._sampling.abandon_nameless()
-        known = {**ledger.rows, **self._sampling.trials()}
+        known = {*ledger.rows, *self._sampling.trials(), *ledger.recorder.reported}
         self._name, self._confirm_name = names_of("t", known), names_of("c", known)
         self._again = deque(_unfinished(folder, ledger))
         self._presets = deque(self._missing_presets())
@@ -70,6 +70,8 @@ class Agenda:
                 return upcoming
             if self._ledger.assign(upcoming):
                 self._infeasible = 0
+                if self._ledger.reuse(upcoming):
+                    continue
                 return upcoming
             self._infeasible += 1
             if self._infeasible == INFEASIBLE_LIMIT and self._study.sampler.name != "grid":

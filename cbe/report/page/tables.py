@@ -66,6 +66,7 @@ class TrialLine:
     test: str
     wall: str
     cost: str
+    reused_from: str  # STUDY/TRIAL, or nothing
     error_class: str
     error_text: str
     keys: dict[str, float | str]
@@ -176,6 +177,7 @@ def _line(evidence: Evidence, row: Row) -> TrialLine:
         test=number("test_error", row["last_test_error"]),
         wall=duration(row["wall_s"]),
         cost=usd(row["cost_usd"]),
+        reused_from=row["reused_from"] or "",
         error_class=row["error_class"] or "",
         error_text=error if len(error) <= _MOST_TEXT else f"{error[:_MOST_TEXT]} …",
         keys={name: value for name, value in values.items() if is_finite(value)},
