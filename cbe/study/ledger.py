@@ -120,7 +120,7 @@ class Ledger:
             values=values,
             reused_from=run.name,
             **run.figures,
-            **self._spent(name),
+            **{key: self.rows[name][key] or 0.0 for key in ("wall_s", "gpu_s", "cost_usd")},
         )
         self.recorder.event("reused", name, reused_from=run.name)
         if assignment.number is not None:
