@@ -120,7 +120,8 @@ class Confirm(Section):
     runs: Annotated[int, Field(ge=0, le=MOST)] = 12
     # configs that differ from the base by less are equivalent, as 1 point; null: 1 point for errors
     margin: str | None = None
-    seeds: tuple[Seed, ...] | None = None  # one for each run; null: the next after the search's
+    # one for each run; null: the next after the search's, or, with search_from, numbers given by the name
+    seeds: tuple[Seed, ...] | None = None
     label_splits: tuple[Seed, ...] | None = None  # one for each run; null: likewise
 
     @field_validator("margin", mode="before")

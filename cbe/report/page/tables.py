@@ -17,7 +17,7 @@ from cbe.report.page.numbers import METRICS, figure, number, usd
 from cbe.report.page.panel import shown
 from cbe.report.paired import Difference
 from cbe.report.published import data_name, labels
-from cbe.spec import Parameter
+from cbe.spec import Parameter, StudyConfig
 from cbe.words import NOTHING, duration, plural, point
 
 STATES = ("completed", "pruned", "running", "interrupted", "failed", "infeasible")
@@ -224,8 +224,15 @@ def facts(evidence: Evidence) -> list[tuple[str, str]]:
         ("Data", evidence.data.sentence),
         ("Trains", f"{study.method.name}, {study.model.name}, {study.training.steps:,} steps, {data}"),
         ("Searched by", f"{study.sampler.name}, scheduler {study.scheduler.name}"),
+        ("Searched from", _earlier(study)),
     ]
     return [(name, text) for name, text in found if text]
+
+
+def _earlier(study: StudyConfig) -> str:
+    if study.search_from == "auto":
+        return "all comparable studies that the store held at the start"
+    return ", ".join(study.search_from)
 
 
 def about(evidence: Evidence) -> str:
