@@ -250,14 +250,18 @@ def _trials(rows: Sequence[Row], metric: str) -> Table:
     failed = any(row["error_class"] for row in rows)
     figures = ("step", metric.replace("_", "\n"), "test\nerror*", "wall")
     table = plain_table(("trial", "role", "state"), figures)
+    reused = any(row.get("reused_from") for row in rows)
     if failed:
         table.add_column("error", overflow="fold")
+    if reused:
+        table.add_column("reused from", overflow="fold")
     for row in rows:
         step = f"{row['step'] or 0:,}/{row['steps']:,}" if row["steps"] else ""
         role = f"{row['role']}, {row['preset']}" if row["preset"] else row["role"]
         cells = [row["trial"], role, row["state"], step, figure(metric, row["objective"])]
         cells += [figure("test_error", row["last_test_error"]), duration(row["wall_s"])]
-        table.add_row(*cells, *[_escaped(row["error_class"])] * failed)
+        more = [_escaped(row["error_class"])] * failed + [_escaped(row.get("reused_from"))] * reused
+        table.add_row(*cells, *more)
     return table
 
 

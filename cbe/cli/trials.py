@@ -34,6 +34,11 @@ def show(name: str, address: str | None, store: str | None, *, as_json: bool, as
 def logs(name: str, address: str | None, store: str | None) -> None:
     """Prints what the process of one trial has said."""
     found, again = _found(name, address, store, "logs STUDY/TRIAL")
+    if not found.log and found.row["reused_from"]:
+        raise InputError(
+            f"{name}: was reused, and has no process of its own; "
+            f"see the log of {found.row['reused_from']}, which was trained"
+        )
     if not found.log:
         raise InputError(
             f"{name}: its process has said nothing yet; see how it stands with `{again('show')}`"
@@ -88,6 +93,8 @@ def _lines(found: Trial) -> Iterator[tuple[str, str]]:
             "ran on",
             f"{row['device']} of {row['node']}" + (f", {n} retries" if (n := row["retries"]) else ""),
         )
+    if row["reused_from"]:
+        yield "reused from", f"{row['reused_from']}, at no cost"
     last = found.curve[-1] if found.curve else {}
     for name in _FIGURES:
         if last.get(name) is not None:

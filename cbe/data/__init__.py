@@ -3,7 +3,7 @@
 from cbe.data.cache import open_pool
 from cbe.data.dataset import Dataset, open_dataset
 from cbe.data.facts import Facts, facts_of, look
-from cbe.data.images import ImageSet, Pool, Stats
+from cbe.data.images import ImageSet, Pool, Stats, digest
 from cbe.data.split import Split
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Pool",
     "Split",
     "Stats",
+    "digest",
     "facts_of",
     "look",
     "open_dataset",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,6 +131,21 @@ def stats(images: Images) -> Stats:
     mean = total / count / 255
     std = np.sqrt(np.maximum(squares / count / 255**2 - mean**2, 0))
     return Stats(tuple(mean.tolist()), tuple(float(value) if value > 1e-6 else 1.0 for value in std))
+
+
+def digest(pool: Pool, measured: Stats) -> str:
+    """16 hex digits that differ for other images, labels or classes.
+
+    They cover all labels, the statistics of all train images, and up to 1024 whole images of each set.
+    """
+    content = hashlib.sha256(repr((pool.classes, pool.flip, measured)).encode())
+    for each in (pool.train, pool.unlabeled, pool.test):
+        content.update(repr(each and each.shape).encode())
+        if each is not None:
+            content.update(np.ascontiguousarray(each.labels, "<i8").tobytes())
+            some = np.arange(0, len(each), -(-len(each) // _AT_ONCE) or 1)
+            content.update(np.ascontiguousarray(each.take(some).images).tobytes())
+    return content.hexdigest()[:16]
 
 
 def mirrors(classes: tuple[str, ...]) -> bool:

@@ -17,7 +17,7 @@ from cbe.errors import CheckpointError, DataError, InputError
 from cbe.models.network import Weights
 from cbe.report.best import best
 from cbe.report.configs import Row
-from cbe.report.lookup import trial_row
+from cbe.report.lookup import known, store_of, trial_row
 from cbe.spec import StudyConfig, TrainConfig
 from cbe.store.folder import StudyFolder
 from cbe.training import checkpoint
@@ -25,7 +25,7 @@ from cbe.training import checkpoint
 ENDED = ("completed", "pruned")
 _COLUMNS = (
     *("trial", "state", "config_id", "objective", "split", "checkpoint", "device"),
-    *("versions", "git_commit", "error_class"),
+    *("versions", "git_commit", "error_class", "reused_from"),
 )
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -71,16 +71,16 @@ def _best(folder: StudyFolder, study: StudyConfig) -> str:
 
 def restore(folder: StudyFolder, row: Row) -> Trained:
     """Reads a trial's checkpoint out of the store."""
-    name, where = row["trial"], row["checkpoint"]
+    name, (holder, where) = row["trial"], _checkpoint(folder, row)
     another = "its model is lost; give another --trial, or train it again"
     if not where:
         raise InputError(f"trial {name}: no checkpoint is recorded; {another}")
     try:
-        content = folder.read(where)
+        content = holder.read(where)
     except ValueError as error:
         raise InputError(f"trial {name}: {error}; {another}") from None
     if content is None:
-        raise InputError(f"trial {name}: its checkpoint {where} is gone from {folder.uri}; {another}")
+        raise InputError(f"trial {name}: its checkpoint {where} is gone from {holder.uri}; {another}")
     try:
         state = _loaded(content)
         config, run = TrainConfig.model_validate(state["config"]), state["run"]
@@ -95,6 +95,15 @@ def restore(folder: StudyFolder, row: Row) -> Trained:
             f"trial {name}: its checkpoint {where} cannot be used ({reason}); {another}"
         ) from error
     return Trained(row, config, split, step, weights, _recorded(folder, name, step))
+
+
+def _checkpoint(folder: StudyFolder, row: Row) -> tuple[StudyFolder, str | None]:
+    """Where a trial's checkpoint is: of a run that was reused, in the study that trained it."""
+    if not row["reused_from"]:
+        return folder, row["checkpoint"]
+    study, _, trial = row["reused_from"].partition("/")
+    trained = known(store_of(folder), study)
+    return trained, trial_row(trained, trial, ["checkpoint"])["checkpoint"]
 
 
 def _loaded(content: bytes) -> dict[str, Any]:

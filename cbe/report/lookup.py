@@ -55,9 +55,14 @@ def trial_row(folder: StudyFolder, trial: str, columns: Sequence[str] | None = N
     raise InputError(f"trial {trial!r}: study {folder.name} has none of that name; {hint}")
 
 
-def _unknown(folder: StudyFolder) -> str:
+def store_of(folder: StudyFolder) -> Store:
+    """The store that a study is in."""
     location = folder.location
-    names = Store(replace(location, root=location.root.rpartition("/")[0])).names()
+    return Store(replace(location, root=location.root.rpartition("/")[0]))
+
+
+def _unknown(folder: StudyFolder) -> str:
+    names = store_of(folder).names()
     near = difflib.get_close_matches(folder.name, names, 1)
     hint = "the store has none; check --store, or start one with `cbe run FILE`"
     if names:

@@ -201,7 +201,10 @@ def study_faults(study: StudyConfig) -> Iterator[Found]:
     if not base:  # without a base there is nothing to search in
         found = impossible(study.search, study.values({}), lambda point: study.train_config(point, 0, 0))
         yield from ((("search", *place), problem, hint) for place, problem, hint in found)
-    for faults in (_sampler_faults, _scheduler_faults, _confirm_faults, _worker_faults, _budget_faults):
+    for faults in (
+        *(_sampler_faults, _search_from_faults, _scheduler_faults),
+        *(_confirm_faults, _worker_faults, _budget_faults),
+    ):
         yield from faults(study)
 
 
@@ -238,6 +241,16 @@ def _sampler_faults(study: StudyConfig) -> Iterator[Found]:
         yield ("sampler", "name"), problem, "use tpe, gp or nsga2, or one objective"
     if name == "grid":
         yield from _grid_faults(study)
+
+
+def _search_from_faults(study: StudyConfig) -> Iterator[Found]:
+    if study.search_from == "auto":
+        return
+    for index, name in enumerate(study.search_from):
+        if name == study.name:
+            yield ("search_from", index), f"{name} is this study itself", "name an earlier study"
+        elif name in study.search_from[:index]:
+            yield ("search_from", index), f"{name} is given twice", "take one out"
 
 
 def _grid_faults(study: StudyConfig) -> Iterator[Found]:

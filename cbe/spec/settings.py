@@ -123,7 +123,8 @@ class Confirm(Section):
     runs: Annotated[int, Field(ge=0, le=MOST)] = 12
     # configs that differ from the base by less are equivalent, as 1 point; null: 1 point for errors
     margin: str | None = None
-    seeds: tuple[Seed, ...] | None = None  # one for each run; null: the next after the search's
+    # one for each run; null: the next after the search's, or, with search_from, numbers given by the name
+    seeds: tuple[Seed, ...] | None = None
     label_splits: tuple[Seed, ...] | None = None  # one for each run; null: likewise
 
     @field_validator("margin", mode="before")
@@ -234,6 +235,7 @@ class Storage(Section):
     store: Annotated[str, Field(min_length=1)] = "results"  # a local path, s3://…, gs://… or abfs://…
     shared: bool = False  # the store is a local path that all machines of the cluster see, as on NFS
     optuna: str | None = None  # an Optuna storage URL; null: a journal file in the study's folder
+    reuse: bool = True  # take over runs that the store already holds, instead of training them again
 
     @field_validator("store", "optuna")
     @classmethod

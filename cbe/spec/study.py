@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+import zlib
 from collections.abc import Mapping
 from itertools import product
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
@@ -58,6 +59,12 @@ def _listed(value: Any) -> Any:
     return value if isinstance(value, (list, tuple)) else [value]
 
 
+def _names(value: Any) -> Any:
+    if value is None:
+        return ()
+    return [value] if isinstance(value, str) and value != "auto" else value
+
+
 class StudyConfig(Section):
     """A study: a training file, what to search in it, how, and at what cost."""
 
@@ -72,6 +79,8 @@ class StudyConfig(Section):
     training: Training = Training()
 
     search: dict[str, Parameter] = DEFAULT  # a parameter for each dotted key; default: all that CBE has
+    # earlier studies of the store whose trials guide the search; auto: all that are comparable
+    search_from: Annotated[Literal["auto"] | tuple[str, ...], BeforeValidator(_names)] = ()
     allow_test_selection: bool = False  # permits test_error as an objective
     objective: Annotated[
         tuple[Annotated[Objective, _named("metric")], ...], BeforeValidator(_listed), Field(min_length=1)
@@ -201,8 +210,13 @@ class StudyConfig(Section):
 
     @property
     def confirm_pairs(self) -> tuple[Pair, ...]:
-        """The pairs that every confirmed config runs on."""
-        runs = range(1, self.confirm.runs + 1)
+        """The pairs that every confirmed config runs on.
+
+        Earlier studies may have chosen their configs on the pairs after those of the search. Where they guide
+        this one, the name gives the numbers of its pairs, so that these are new to all of them.
+        """
+        skipped = MOST * (1 + zlib.crc32(self.name.encode()) % 10_000) if self.search_from else 0
+        runs = range(skipped + 1, skipped + self.confirm.runs + 1)
         last_seed, last_split = (max(pair[at] for pair in self.pairs) for at in (0, 1))
         seeds = self.confirm.seeds or [last_seed + n for n in runs]
         splits = self.confirm.label_splits or [last_split + n for n in runs]

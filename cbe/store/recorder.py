@@ -150,6 +150,12 @@ class Recorder:
         with self._noting:
             self._queue.scaling.append(row)
 
+    @property
+    def reported(self) -> set[str]:
+        """Trials that have a report; a killed driver may have written it, and not the trial's row."""
+        with self._noting:
+            return set(self._steps)
+
     def recorded_step(self, trial_id: str) -> int:
         """The last step of a trial that has a report; 0 where there is none."""
         with self._noting:

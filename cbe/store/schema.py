@@ -127,6 +127,7 @@ TRIALS = _table(
     *_columns("string", "node device"),
     *_columns("int64", "workers retries"),
     *_columns("string", "versions git_commit error_class error_text checkpoint"),
+    ("reused_from", "string"),  # STUDY/TRIAL that was trained in its place
     *column_types().items(),
 )
 

@@ -45,11 +45,13 @@ class Agenda:
         self._study, self._ledger, self._sampling = study, ledger, ledger.sampling
         self.purse = purse or Purse(ledger)
         self._sampling.abandon_nameless()
-        known = {**ledger.rows, **self._sampling.trials()}
+        known = {*ledger.rows, *self._sampling.trials(), *ledger.recorder.reported}
         self._name, self._confirm_name = names_of("t", known), names_of("c", known)
         self._again = deque(_unfinished(folder, ledger))
         self._presets = deque(self._missing_presets())
-        self._given = deque([*self._missing_pairs(), *self._missing_grid()])
+        again = {self._identity(each) for each in self._again} - {None}
+        missing = [*self._missing_pairs(), *self._missing_grid()]
+        self._given = deque(each for each in missing if self._identity(each) not in again)
         self._folder, self._confirms = folder, False
         self._infeasible = 0
 
@@ -75,6 +77,8 @@ class Agenda:
                 return "wait"
             if self._ledger.assign(upcoming):
                 self._infeasible = 0
+                if self._ledger.reuse(upcoming):
+                    continue
                 return upcoming
             self._infeasible += 1
             if self._infeasible == INFEASIBLE_LIMIT and self._study.sampler.name != "grid":
@@ -177,6 +181,7 @@ class Agenda:
 
     def _missing_presets(self) -> Iterator[Assignment]:
         have = {(row["preset"], row["seed"], row["split_seed"]) for row in self._ledger.in_role("search")}
+        have |= {(again.preset, *again.pair) for again in self._again if again.role == "search"}
         fixed: tuple[Literal["paper", "base"], ...] = ("paper", "base")
         for pair in self._study.pairs[:1] if self._study.is_race else self._study.pairs:
             for preset in fixed:
@@ -242,8 +247,8 @@ def _unfinished(folder: StudyFolder, ledger: Ledger) -> Iterator[Assignment]:
             point, pair = json.loads(row["params"]), (row["seed"], row["split_seed"])
             resume = newest(folder, name, ledger.recorder.recorded_step(name), _interval(row))
             yield Assignment(name, row["role"], pair, point, row["preset"], number, resume)
-    for name, trial in told.items():  # asked for by a driver that died before the store heard of it
-        if name not in ledger.rows and not trial.state.is_finished():
+    for name, trial in told.items():  # what a driver did before it died, and the store has not heard of
+        if name not in ledger.rows:
             pair, preset = (
                 (trial.user_attrs["seed"], trial.user_attrs["label_split"]),
                 trial.user_attrs["preset"],

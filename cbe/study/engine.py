@@ -17,9 +17,11 @@ import cbe.environment  # noqa: F401  before Ray
 
 # isort: split
 import ray
+import torch
 from ray import tune
 
 from cbe.data import Pool, Stats, facts_of, open_dataset, open_pool
+from cbe.data import digest as digest_of
 from cbe.errors import DataError, Paused, RunError
 from cbe.spec import StudyConfig
 from cbe.ssl.world import World
@@ -32,12 +34,15 @@ from cbe.study.bell import Bell, ear
 from cbe.study.budget import Purse
 from cbe.study.control import Claim, stop_was_asked
 from cbe.study.dispatch import Dispatch, Halt, Listener
-from cbe.study.ledger import FINAL, Ledger
+from cbe.study.earlier import find
+from cbe.study.ledger import FINAL, Ledger, Reports
 from cbe.study.progress import Progress, Watch
+from cbe.study.reuse import reusable_runs
 from cbe.study.sampling import Sampling, open_storage
 from cbe.study.scaling import Scaling
-from cbe.study.scheduling import scheduler
+from cbe.study.scheduling import Curve, scheduler
 from cbe.study.start import journal
+from cbe.study.transfer import transfer
 from cbe.study.trial import Shared, failure, is_worth_a_retry, work
 from cbe.training.launch import Send, Workers, launch
 
@@ -66,7 +71,11 @@ def run(
             room = cluster.room(study, cluster.size(embedded))
             cluster.require_shared(study, store, room)
             storage = open_storage(study.storage.optuna, journal(folder))
-            sampling = Sampling(study, storage, recorder.rows, folder.uri)
+            sampling = Sampling(
+                study, storage, recorder.rows, folder.uri, lambda: transfer(study, find(study, store))
+            )
+            if study.search_from and not recorder.rows:
+                recorder.event("learned", **sampling.transfer)
             ledger = Ledger(study, recorder, sampling, room.gpus * study.resources.workers)
             scaling = None if room.alone else Scaling(ledger, room, bell)
             purse = Purse(ledger, scaling, lambda: progress.elapsed_s, room.concurrent)
@@ -74,7 +83,9 @@ def run(
             progress = Progress(ledger, agenda, room.concurrent, claim.elapsed_s)
             with claim.beating(progress), watch(progress) if watch else nullcontext(), _interruptible(ledger):
                 pool, stats = open_pool(study.data, progress.say)
-                _describe(study, folder, (pool, stats))
+                digest = digest_of(pool, stats)
+                _describe(study, folder, (pool, stats), digest)
+                ledger.reusable = reusable_runs(study, store, digest, _device(room))
                 shared = Shared(study, store.uri, pool, stats)
                 limits = _Limits(folder, progress, purse, bell)
                 with scaling.watching() if scaling else nullcontext():
@@ -87,12 +98,20 @@ def run(
     return progress
 
 
-def _describe(study: StudyConfig, folder: StudyFolder, pool: tuple[Pool, Stats]) -> None:
+def _device(room: cluster.Room) -> str | None:
+    """What trials run on, as far as this process can see it."""
+    if not room.gpus:
+        return "cpu"
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+
+
+def _describe(study: StudyConfig, folder: StudyFolder, pool: tuple[Pool, Stats], digest: str) -> None:
     """Stores what the data hold, for reports; where no split can be drawn, the trials tell why."""
     config = study.train_config({}, *study.pairs[0])
     with suppress(DataError):
         facts = facts_of(open_dataset(config.data, pool=pool), config)
-        folder.write(DATA_FILE, json.dumps(facts.to_plain(), indent=1).encode())
+        plain = {**facts.to_plain(), "digest": digest}
+        folder.write(DATA_FILE, json.dumps(plain, indent=1).encode())
 
 
 def _tune(
@@ -106,11 +125,13 @@ def _tune(
     ledger, study, scratch = progress.ledger, shared.study, folder.path(SCRATCH)
     workers = Workers(room.workers, room.cpus, room.gpus, retries=RETRIES, storage=scratch)
     job = _Job([ray.put(shared)], body, workers, limits.bell.tower, room)
+    judge = scheduler(study, _curves(folder, ledger))
+    ledger.on_reuse = lambda trial, reports: judge.replay(study, _searched(ledger, trial, reports))
     tune.Tuner(
         tune.with_resources(tune.with_parameters(_trial, job=job), _resources(shared, room)),
         tune_config=tune.TuneConfig(
             search_alg=Dispatch(progress.agenda.following),
-            scheduler=scheduler(study, _curves(folder, ledger)),
+            scheduler=judge,
             num_samples=-1,
             max_concurrent_trials=room.concurrent,
             # A trial's own process stays warm for the next one; a worker group's cannot be kept.
@@ -245,14 +266,27 @@ def _interruptible(ledger: Ledger) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _curves(folder: StudyFolder, ledger: Ledger) -> Iterator[tuple[str, list[tuple[int, float]]]]:
-    """The objective over steps of the search trials that have ended."""
+def _curves(folder: StudyFolder, ledger: Ledger) -> Iterator[Curve]:
+    """What the search trials that have ended had reported."""
     metric = ledger.study.objectives[0].metric
     ended = {row["trial"] for row in ledger.in_role("search") if row["state"] in FINAL and row["step"]}
     if not ended:
         return
-    found = folder.table("metrics", ["trial", "step", metric])
+    found = folder.table("metrics", list(dict.fromkeys(["trial", "step", metric, "validation_loss"])))
     in_order = found.sort_by([("trial", "ascending"), ("step", "ascending")]).to_pylist()
-    for name, rows in groupby(in_order, key=lambda row: row["trial"]):
+    for name, reports in groupby(in_order, key=lambda row: row["trial"]):
         if name in ended:
-            yield name, [(row["step"], row[metric]) for row in rows if row[metric] is not None]
+            yield from _searched(ledger, name, list(reports))
+
+
+def _searched(ledger: Ledger, trial: str, reports: Reports) -> Iterator[Curve]:
+    """The curve of a trial, where the scheduler would have judged it."""
+    row, metric = ledger.rows[trial], ledger.study.objectives[0].metric
+    if row["role"] == "search" and not row["preset"]:
+        objective = [(each["step"], each[metric]) for each in reports if each.get(metric) is not None]
+        loss = {
+            each["step"]: each["validation_loss"]
+            for each in reports
+            if each.get("validation_loss") is not None
+        }
+        yield Curve(trial, objective, (row["seed"], row["split_seed"]), loss)

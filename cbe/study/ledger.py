@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
@@ -20,8 +20,11 @@ from cbe.ssl import resolve
 from cbe.store.recorder import Recorder
 from cbe.study.assignment import Assignment
 from cbe.study.provenance import provenance
+from cbe.study.reuse import ReusableRuns
 from cbe.study.sampling import Sampling
 from cbe.training.summary import Summary
+
+Reports = Sequence[Mapping[str, Any]]  # evaluations of a trial, in the order of steps
 
 FINAL = ("completed", "pruned", "failed", "infeasible")
 SAME_ERROR_LIMIT = 3
@@ -37,6 +40,8 @@ class Ledger:
         self.recorder = recorder
         self.stop_reason: str | None = None  # why nothing new may start and what runs must stop
         self.broken: str | None = None  # the error that came again and again
+        self.reusable = ReusableRuns()  # what need not be trained again
+        self.on_reuse: Callable[[str, Reports], None] = lambda trial, reports: None
         self._gpus = gpus
         self._started: dict[str, float] = {}
         self._waits: set[str] = set()  # for the scheduler, and wants no process meanwhile
@@ -91,6 +96,40 @@ class Ledger:
             **known,
             **self._configured(config),
         )
+        return True
+
+    def reuse(self, assignment: Assignment) -> bool:
+        """Takes over a run that the store already holds, at no cost; False where there is none.
+
+        What has a checkpoint of its own goes on from there.
+        """
+        name = assignment.trial
+        run = self.reusable.find(assignment.role, self.rows[name]["config_id"], assignment.pair)
+        if run is None or assignment.resume:
+            return False
+        reports = run.reports
+        values = run.values(self.study, reports)
+        if values is None:
+            return False
+        for report in reports:
+            self.recorder.metrics(name, report, replace=True)
+        self._put(
+            name,
+            state="completed",
+            objective=values[0],
+            values=values,
+            reused_from=run.name,
+            **run.figures,
+            **{key: self.rows[name][key] or 0.0 for key in ("wall_s", "gpu_s", "cost_usd")},
+        )
+        self.recorder.event("reused", name, reused_from=run.name)
+        if assignment.number is not None:
+            metric = self.study.objectives[0].metric
+            for report in reports:
+                if report.get(metric) is not None:
+                    self.sampling.report(assignment.number, report["step"], report[metric])
+            self.sampling.tell(assignment.number, "completed", values)
+        self.on_reuse(name, reports)
         return True
 
     def _configured(self, config: TrainConfig) -> dict[str, Any]:

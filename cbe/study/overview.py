@@ -26,7 +26,7 @@ UNDER_WAY = ("queued", "starting", "running", "stopping")  # the first two and t
 _COLUMNS = (
     *("trial", "role", "preset", "state", "config_id", "params", "seed", "split_seed", "step", "steps"),
     *("objective", "last_test_error", "wall_s", "gpu_s", "cost_usd", "started", "updated"),
-    *("error_class", "error_text"),
+    *("error_class", "error_text", "reused_from"),
 )
 _NUMBERS = ("objective", "last_test_error", "wall_s", "gpu_s", "cost_usd")
 _TIMES = ("started", "updated")

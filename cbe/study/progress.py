@@ -91,7 +91,7 @@ class Progress:
         return (self._steps() - self._steps_before) / here_s if here_s > 0 else 0.0
 
     def _steps(self) -> int:
-        return sum(row["step"] or 0 for row in self.rows())
+        return sum(row["step"] or 0 for row in self.rows() if not row["reused_from"])
 
     @property
     def eta_s(self) -> tuple[float, float] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import subprocess
@@ -21,7 +22,10 @@ def provenance() -> dict[str, str | None]:
 
 
 def _commit() -> str | None:
-    """The checkout's commit, with a + where files differ from it; None where the package is not one."""
+    """The checkout's commit; None where the package is not one.
+
+    Where files differ from it, a + and a digest of all files follow.
+    """
     here = Path(cbe.__file__).parent
 
     def git(*command: str) -> str:
@@ -32,6 +36,14 @@ def _commit() -> str | None:
     try:
         if git("ls-files", "--error-unmatch", "__init__.py") != "__init__.py":
             return None
-        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--", ".") else "")
+        changed = f"+{_digest(here)}" if git("status", "--porcelain", "--", ".") else ""
+        return git("rev-parse", "HEAD") + changed
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+def _digest(package: Path) -> str:
+    content = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        content.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes() + b"\0")
+    return content.hexdigest()[:8]

@@ -33,6 +33,7 @@ from cbe.spec.search import applicable, order
 from cbe.store.history import AVOIDED, about, distribution, is_in_space, remembered, told
 from cbe.study.assignment import Assignment, Pair
 from cbe.study.prior_sampler import PriorSampler, tpe
+from cbe.study.transfer import Transfer, with_priors
 
 Rows = Mapping[str, Mapping[str, Any]]  # the store's trials by name
 
@@ -79,10 +80,21 @@ def sampler(study: StudyConfig, told: int) -> BaseSampler:
 class Sampling:
     """Asks for points and tells what became of them."""
 
-    def __init__(self, study: StudyConfig, storage: BaseStorage, rows: Rows, home: str = "") -> None:
-        """Opens the sampler's history; `rows` are the trials that the store at `home` knows, by name."""
+    def __init__(
+        self,
+        study: StudyConfig,
+        storage: BaseStorage,
+        rows: Rows,
+        home: str = "",
+        transfer: Callable[[], Transfer] = Transfer,
+    ) -> None:
+        """Opens the sampler's history; `rows` are the trials that the store at `home` knows, by name.
+
+        `transfer` gives what earlier studies know. It is asked when the history is made, and not again.
+        """
         self._config = study
         self._home = home
+        self._transfer = transfer
         self._storage = storage
         self._distributions = {key: distribution(p) for key, p in study.search.items()}
         self._optuna = self._open(rows)
@@ -99,21 +111,33 @@ class Sampling:
         if ours:
             last = max(ours, key=lambda each: each._study_id)
             if last.user_attrs.get("space") == space:
-                last.sampler = sampler(self._config, len(last.get_trials(deepcopy=False)))
+                given = last.user_attrs.get("transfer", {}).get("priors", {})
+                told = len(last.get_trials(deepcopy=False))
+                last.sampler = sampler(with_priors(self._config, given), told)
                 return last
+        learned = self._transfer()
         made = optuna.create_study(
             study_name=self._named(generation + 1),
             storage=self._storage,
-            sampler=sampler(self._config, len(rows)),
+            sampler=sampler(with_priors(self._config, learned.priors), len(rows)),
             pruner=optuna.pruners.NopPruner(),
             directions=[objective.direction for objective in self._config.objectives],
         )
         made.set_user_attr("question", self._config.question)
         made.set_user_attr("home", self._home)
+        if learned.studies:
+            made.set_user_attr("transfer", learned.to_plain())
+            made.add_trials(learned.trials)
         past = (remembered(self._config, row, for_sampler=True) for row in rows.values())
         made.add_trials([trial for trial in past if trial])
         made.set_user_attr("space", space)  # last: a history that was cut short is made again
         return made
+
+    @property
+    def transfer(self) -> dict[str, Any]:
+        """What earlier studies gave: their names, how many trials, and the priors by dotted key."""
+        found: dict[str, Any] = self._optuna.user_attrs.get("transfer", {})
+        return found
 
     def _named(self, generation: int) -> str:
         return self._config.name if generation == 1 else f"{self._config.name} ({generation})"

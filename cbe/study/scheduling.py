@@ -46,6 +46,14 @@ class Judge(TrialScheduler):
         super().__init__()  # type: ignore[no-untyped-call]
         self._inner, self._judges = inner, judges
 
+    def replay(self, study: StudyConfig, curves: Curves) -> None:
+        """Takes in trials that have ended elsewhere: before the study was resumed, or in another study."""
+        # The only ones that compare with trials that are no longer running.
+        if isinstance(self._inner, ASHAScheduler):
+            _replay_asha(self._inner, study, curves)
+        elif isinstance(self._inner, Race):
+            _replay_race(self._inner, study, curves)
+
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         if self._judges(trial):
             # A population refuses searchers, which would go on sampling what it mutates. Ours do not: they
@@ -119,15 +127,11 @@ class _Population(PopulationBasedTraining):
         return str(super().on_trial_result(tune_controller, trial, result))
 
 
-def scheduler(study: StudyConfig, curves: Curves = ()) -> TrialScheduler:
+def scheduler(study: StudyConfig, curves: Curves = ()) -> Judge:
     """The study's scheduler; `curves` are those of trials that ended before, against which new ones stand."""
-    made = SCHEDULERS[study.scheduler.name](study)
-    # The only ones that compare with trials that are no longer running.
-    if isinstance(made, ASHAScheduler):
-        _replay_asha(made, study, curves)
-    elif isinstance(made, Race):
-        _replay_race(made, study, curves)
-    return Judge(made, _judges(study))
+    made = Judge(SCHEDULERS[study.scheduler.name](study), _judges(study))
+    made.replay(study, curves)
+    return made
 
 
 def _judges(study: StudyConfig) -> Judges:

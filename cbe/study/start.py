@@ -18,6 +18,7 @@ from cbe.spec.files import read_config_text
 from cbe.spec.suggestions import did_you_mean
 from cbe.store.folder import STUDY_FILE, Store, StudyFolder
 from cbe.study.control import STATUS, status
+from cbe.study.earlier import find
 
 _OLDER = re.compile(r"study\.(\d+)\.yaml")
 
@@ -27,6 +28,7 @@ def begin(study: StudyConfig, store: Store) -> StudyConfig:
     folder = store.study(study.name)
     if folder.exists():
         raise taken(study, folder)
+    find(study, store)  # refuses earlier studies that cannot guide this one
     folder.write(STUDY_FILE, _encoded(study))
     return study
 

@@ -58,6 +58,7 @@ MEANINGS = {
     "error_class": "class of the error that ended it",
     "error_text": "its message",
     "checkpoint": "where its last checkpoint is",
+    "reused_from": "STUDY/TRIAL whose run was taken over instead of training; null for a run of its own",
     "loss": "total loss, mean since the last report",
     "loss_labeled": "L_l, before its weight",
     "loss_unlabeled": "L_e, or the method's own loss, before its weight",

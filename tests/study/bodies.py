@@ -74,3 +74,8 @@ def starved(shared: Shared, assignment: Assignment, resume: str | None, send: Se
         work(shared, assignment, resume, send, world)
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def refuses(shared: Shared, assignment: Assignment, resume: str | None, send: Send, world: World) -> None:
+    """Fails whatever is to be trained."""
+    raise RuntimeError(f"{assignment.trial} was started")

@@ -34,7 +34,7 @@ _TRIALS = (
     *("trial", "role", "preset", "state", "config_id", "params", "config", "seed", "split_seed"),
     *("objective", "values", "step", "steps", "last_validation_error", "last_test_error"),
     *("parameters", "macs", "started", "updated", "wall_s", "gpu_s", "cost_usd", "node", "device"),
-    *("workers", "retries", "versions", "git_commit", "error_class", "error_text"),
+    *("workers", "retries", "versions", "git_commit", "error_class", "error_text", "reused_from"),
 )
 _PAPER = (  # what the paper's own figures are of
     *("validation_error", "validation_loss", "test_error", "pseudo_accuracy", "sampling_rate"),

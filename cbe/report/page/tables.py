@@ -17,7 +17,7 @@ from cbe.report.page.numbers import METRICS, figure, number, usd
 from cbe.report.page.panel import shown
 from cbe.report.paired import Difference
 from cbe.report.published import data_name, labels
-from cbe.spec import Parameter
+from cbe.spec import Parameter, StudyConfig
 from cbe.words import NOTHING, duration, plural, point
 
 STATES = ("completed", "pruned", "running", "interrupted", "failed", "infeasible")
@@ -66,6 +66,7 @@ class TrialLine:
     test: str
     wall: str
     cost: str
+    reused_from: str  # STUDY/TRIAL, or nothing
     error_class: str
     error_text: str
     keys: dict[str, float | str]
@@ -176,6 +177,7 @@ def _line(evidence: Evidence, row: Row) -> TrialLine:
         test=number("test_error", row["last_test_error"]),
         wall=duration(row["wall_s"]),
         cost=usd(row["cost_usd"]),
+        reused_from=row["reused_from"] or "",
         error_class=row["error_class"] or "",
         error_text=error if len(error) <= _MOST_TEXT else f"{error[:_MOST_TEXT]} …",
         keys={name: value for name, value in values.items() if is_finite(value)},
@@ -222,8 +224,15 @@ def facts(evidence: Evidence) -> list[tuple[str, str]]:
         ("Data", evidence.data.sentence),
         ("Trains", f"{study.method.name}, {study.model.name}, {study.training.steps:,} steps, {data}"),
         ("Searched by", f"{study.sampler.name}, scheduler {study.scheduler.name}"),
+        ("Searched from", _earlier(study)),
     ]
     return [(name, text) for name, text in found if text]
+
+
+def _earlier(study: StudyConfig) -> str:
+    if study.search_from == "auto":
+        return "all comparable studies that the store held at the start"
+    return ", ".join(study.search_from)
 
 
 def about(evidence: Evidence) -> str:

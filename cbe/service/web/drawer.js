@@ -9,7 +9,7 @@ import { duration, figure, metric as nameOf, moment, number, usd, value } from "
 const AGAIN_MS = 5000;
 const FACTS = [
   "Role", "Step", "Objective", "Test error*", "Seed, label split", "Wall time", "Cost", "Config", "Started",
-  "Last word",
+  "Last word", "Reused from",
 ];
 const NOTE = "* Not used for selection, unless the study’s objective is on test labels.";
 
@@ -124,6 +124,7 @@ function factsOf(found, metric) {
     Config: found.config_id,
     Started: found.started ? moment(found.started) : "",
     "Last word": found.updated ? moment(found.updated) : "",
+    "Reused from": found.reused_from || "",
   };
 }
 
