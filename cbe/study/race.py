@@ -21,8 +21,6 @@ from ray.tune.search import ConcurrencyLimiter
 
 LOSS = "validation_loss"
 
-Stratum = tuple[int, ...]  # seed and label split: trials on others are never compared
-
 
 class Score(NamedTuple):
     """What a trial had reached at a rung."""
@@ -32,7 +30,7 @@ class Score(NamedTuple):
 
 
 class Race(TrialScheduler):
-    """Compares trials at rungs, each with those on the same seed and label split.
+    """Compares trials at rungs, all of them on the same seed and label split.
 
     Where `by_loss`, they are compared by the validation loss as long as all of them have one, else by the
     objective.
@@ -53,19 +51,19 @@ class Race(TrialScheduler):
         self._judges = judges
         self._rungs, self._reduction, self._by_loss = tuple(rungs), reduction, by_loss
         self._objective, self._sign = metric, 1 if mode == "min" else -1
-        self._scores: list[dict[Stratum, dict[str, Score]]] = [{} for _ in rungs]
+        self._scores: list[dict[str, Score]] = [{} for _ in rungs]
         self._passed: list[set[str]] = [set() for _ in rungs]
         self._paused: dict[str, tuple[Trial, int]] = {}  # those that wait, and at which rung
         self._promoted: dict[str, Trial] = {}  # those that have a place and are about to go on
         self._failed: set[str] = set()
 
-    def replay(self, name: str, stratum: Stratum, curve: Iterable[tuple[int, Score]]) -> None:
+    def replay(self, name: str, curve: Iterable[tuple[int, Score]]) -> None:
         """Takes in a trial that ended before the study was resumed."""
         points = list(curve)
         for rung, step in enumerate(self._rungs):
             reached = [score for at, score in points if at >= step]
             if reached:
-                self._scores[rung].setdefault(stratum, {})[name] = reached[0]
+                self._scores[rung][name] = reached[0]
             if len(reached) > 1:
                 self._passed[rung].add(name)
 
@@ -77,15 +75,15 @@ class Race(TrialScheduler):
                 self._passed[rung].add(_name(trial))
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        name, stratum, score = _name(trial), _stratum(trial), self._score(result)
+        name, score = _name(trial), self._score(result)
         for rung, step in enumerate(self._rungs):
             if step > result["step"]:
                 break
             # The first is what counts: a trial that lost its process may report a rung again.
-            self._scores[rung].setdefault(stratum, {}).setdefault(name, score)
+            self._scores[rung].setdefault(name, score)
             if name in self._passed[rung]:
                 continue
-            if name not in self._best(rung, stratum):
+            if name not in self._best(rung):
                 self._paused[name] = (trial, rung)
                 self._leave(tune_controller, trial)
                 return str(TrialScheduler.PAUSE)
@@ -140,10 +138,10 @@ class Race(TrialScheduler):
         value, loss = result.get(self._objective), result.get(LOSS)
         return Score(None if loss is None else float(loss), math.nan if value is None else float(value))
 
-    def _ranked(self, rung: int, stratum: Stratum) -> list[str]:
+    def _ranked(self, rung: int) -> list[str]:
         """The trials that have reached a rung, the best first; those that failed are left out."""
-        found = self._scores[rung].get(stratum, {})
-        scores = {name: score for name, score in found.items() if name not in self._failed}
+        found = self._scores[rung].items()
+        scores = {name: score for name, score in found if name not in self._failed}
         use_loss = self._by_loss and all(score.loss is not None for score in scores.values())
 
         def order(name: str) -> tuple[bool, float, str]:
@@ -153,22 +151,18 @@ class Race(TrialScheduler):
 
         return sorted(scores, key=order)
 
-    def _best(self, rung: int, stratum: Stratum, least: int = 0) -> list[str]:
-        ranked = self._ranked(rung, stratum)
+    def _best(self, rung: int, least: int = 0) -> list[str]:
+        ranked = self._ranked(rung)
         return ranked[: max(least, len(ranked) // self._reduction)]
 
     def _promote(self, controller: Any) -> None:
         """Gives free places to paused trials that are among the best, at the highest rung first."""
         for rung in reversed(range(len(self._rungs))):
-            for stratum in self._waiting_strata(rung):
-                for name in self._best(rung, stratum):
-                    if name in self._paused and self._paused[name][1] == rung:
-                        if not _has_place(controller):
-                            return
-                        self._let_pass(controller, name)
-
-    def _waiting_strata(self, rung: int) -> list[Stratum]:
-        return sorted({_stratum(trial) for trial, at in self._paused.values() if at == rung})
+            for name in self._best(rung):
+                if name in self._paused and self._paused[name][1] == rung:
+                    if not _has_place(controller):
+                        return
+                    self._let_pass(controller, name)
 
     def _let_pass(self, controller: Any, name: str) -> None:
         trial, rung = self._paused.pop(name)
@@ -213,25 +207,21 @@ class Race(TrialScheduler):
 
         A rung waits for those that may still reach it.
         """
-        on_their_way = [*self._running(controller), *self._promoted.values()]
-        strata = {_stratum(trial) for trial, _ in self._paused.values()}
-        for stratum in sorted(strata):
-            expected = {_name(trial) for trial in on_their_way if _stratum(trial) == stratum}
-            for rung in range(len(self._rungs)):
-                if expected - self._scores[rung].get(stratum, {}).keys() - self._passed[rung]:
-                    break
-                waiting = [name for name, (trial, at) in self._paused.items() if at == rung]
-                waiting = [name for name in waiting if _stratum(self._paused[name][0]) == stratum]
-                if any(self._paused[name][0].status != Trial.PAUSED for name in waiting):
-                    break  # the checkpoint of one is still being saved
-                best = set(self._best(rung, stratum, least=1)).intersection(waiting)
-                for name in sorted(set(waiting) - best):
-                    controller.stop_trial(self._paused[name][0])
-                if best:
-                    for name in sorted(best):
-                        if name in self._paused and _has_place(controller):
-                            self._let_pass(controller, name)
-                    break
+        expected = {_name(trial) for trial in (*self._running(controller), *self._promoted.values())}
+        for rung in range(len(self._rungs)):
+            if expected - self._scores[rung].keys() - self._passed[rung]:
+                break
+            waiting = {name for name, (_, at) in self._paused.items() if at == rung}
+            if any(self._paused[name][0].status != Trial.PAUSED for name in waiting):
+                break  # the checkpoint of one is still being saved
+            best = waiting.intersection(self._best(rung, least=1))
+            for name in sorted(waiting - best):
+                controller.stop_trial(self._paused[name][0])
+            for name in sorted(best):
+                if name in self._paused and _has_place(controller):
+                    self._let_pass(controller, name)
+            if best:
+                break
 
 
 def _limiter(controller: Any) -> ConcurrencyLimiter | None:
@@ -247,10 +237,6 @@ def _has_place(controller: Any) -> bool:
 
 def _name(trial: Trial) -> str:
     return str(trial.config.get("trial") or trial.trial_id)
-
-
-def _stratum(trial: Trial) -> Stratum:
-    return tuple(trial.config.get("pair") or ())
 
 
 def _resumed_after(trial: Trial) -> int:

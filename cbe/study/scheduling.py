@@ -31,7 +31,7 @@ class Curve(NamedTuple):
 
     trial: str
     objective: Iterable[tuple[int, float]]
-    pair: Pair | None = None  # needed where the study has several
+    pair: Pair | None = None  # None: the first
     loss: Mapping[int, float] = MappingProxyType({})  # validation loss by step
 
 
@@ -155,13 +155,11 @@ def _replay_asha(made: ASHAScheduler, study: StudyConfig, curves: Curves) -> Non
 
 
 def _replay_race(made: Race, study: StudyConfig, curves: Curves) -> None:
-    only = study.pairs[0] if len(study.pairs) == 1 else None
     for given in curves:
         curve = given if isinstance(given, Curve) else Curve(*given)
-        pair = curve.pair or only
-        if pair is not None:  # else nobody knows whom it may be compared with
+        if curve.pair in (None, study.pairs[0]):
             scores = ((step, Score(curve.loss.get(step), value)) for step, value in curve.objective)
-            made.replay(curve.trial, tuple(pair), scores)
+            made.replay(curve.trial, scores)
 
 
 def _target(study: StudyConfig) -> dict[str, Any]:

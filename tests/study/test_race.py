@@ -26,8 +26,8 @@ from cbe.training.launch import Send
 from tests.study.conftest import curve, rows, run, study
 
 RACE: dict[str, Any] = {
-    "scheduler": {"name": "race", "reduction": 3},
-    "training": {"steps": 60, "eval_every": 10},  # rungs at 10 and 20
+    "scheduler": {"name": "race", "reduction": 3, "rungs": [0.16, 0.33]},  # steps 10 and 20
+    "training": {"steps": 60, "eval_every": 10},
 }
 PAIR = (0, 0)
 
@@ -188,14 +188,16 @@ def test_pausing_trials_leave_their_places_to_others() -> None:
     assert len(tune.ended_at) == 9 and not tune.limiter.live_trials
 
 
-def test_trials_on_other_seeds_and_splits_are_not_compared() -> None:
-    pairs = ((0, 0), (1, 0), (0, 1))
-    tune = Tune([config(f"t{n:04d}", pairs[n % 3]) for n in range(9)])
+def test_runs_on_further_pairs_are_neither_stopped_nor_compared() -> None:
+    further = [config(f"t{n:04d}", (1, 1)) for n in range(3)]
+    tune = Tune([*further, *(config(f"t{n:04d}") for n in range(3, 6))], at_once=6)
     tune.fill()
-    for name in [f"t{n:04d}" for n in range(6)]:
+    for name in ("t0000", "t0001", "t0002"):
+        assert tune.report(name, 0.0) == TrialScheduler.CONTINUE
+    for name in ("t0003", "t0004"):
         assert tune.report(name, number(name)) == TrialScheduler.PAUSE
-    assert tune.report("t0006", 5.0) == TrialScheduler.PAUSE
-    assert tune.order[-1] == "t0000"  # the third on its pair has come: the first is the best of them
+    tune.report("t0005", 5.0)
+    assert tune.order[-1] == "t0003"  # the third on the first pair has come: it is the best of them
 
 
 @pytest.mark.parametrize("name", ["race", "asha", "median", "hyperband"])
@@ -315,14 +317,12 @@ def test_a_resumed_study_compares_with_the_trials_it_had() -> None:
         assert tune.report("t0005", loss) == said
 
 
-def test_curves_of_an_objective_alone_are_compared_by_it_and_only_where_the_pair_is_known() -> None:
+def test_curves_of_an_objective_alone_are_compared_by_it_and_only_those_on_the_first_pair() -> None:
     past = [(f"t{n:04d}", [(10, error)]) for n, error in enumerate((0.1, 0.5, 0.6, 0.7, 0.8))]
-    tune = Tune([config("t0005")], curves=past)
-    tune.fill()
-    assert tune.report("t0005", 9.0, validation_error=0.2) == TrialScheduler.CONTINUE
-    several = Tune([config("t0005"), config("t0006")], curves=past, seeds=[0, 1])
-    several.fill()
-    assert several.report("t0005", 9.0, validation_error=0.2) == TrialScheduler.PAUSE
+    for pair, said in ((PAIR, TrialScheduler.CONTINUE), ((1, 1), TrialScheduler.PAUSE)):
+        tune = Tune([config("t0005")], curves=[Curve(*each, pair) for each in past])
+        tune.fill()
+        assert tune.report("t0005", 9.0, validation_error=0.2) == said
 
 
 def test_a_trial_that_a_resumed_study_goes_on_with_is_not_judged_at_rungs_behind_it() -> None:
@@ -345,7 +345,7 @@ def test_rungs_that_make_no_sense_are_refused(rungs: list[float]) -> None:
 def test_rungs_are_for_a_race_and_come_before_the_last_evaluation() -> None:
     with pytest.raises(ValidationError, match="rungs are for the scheduler race, not for asha"):
         Scheduler(rungs=(0.5,))
-    for interval, steps in ((10, (10, 20)), (25, (25,)), (60, ())):
+    for interval, steps in ((10, (30, 40)), (25, (50,)), (60, ())):
         training = study(training={"steps": 60, "eval_every": interval}).training
         assert Scheduler(name="race").rung_steps(training) == steps
     assert Scheduler(name="race", rungs=(0.07,)).rung_steps(study(training={"steps": 100}).training) == (10,)
