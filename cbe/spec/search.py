@@ -281,7 +281,7 @@ def default_search(base: TrainConfig) -> dict[str, Parameter]:
         return {**space, "prior": {"at": at, "confidence": "low"}}
 
     # The paper's config is what is believed in, and not firmly: of 260 configs that were trained on digits it
-    # is in the middle (benchmarks/landscapes). Ranges of weights are a quarter to four times the paper's 1, and
+    # is in the middle (benchmarks/landscapes). Weights range from a quarter to four times the paper's 1, and
     # further down for the two regularisers, which the ablation takes out altogether.
     regulariser = {"float": [0.1, 4], "log": True}
     space: dict[str, Any] = {

@@ -42,8 +42,8 @@ class Sampler(Section):
     seed: Seed = 0  # makes the suggestions repeatable
 
 
-# Where a race compares trials. Early values say little about the end: on digits their rank correlation with it
-# is 0.4 at a third of the steps, 0.7 at a half, 0.9 at two thirds (`python -m benchmarks.landscape signal digits`).
+# Where a race compares trials. Early values say little: on digits their rank correlation with the end is 0.4
+# at a third of the steps, 0.7 at a half, 0.9 at two thirds (python -m benchmarks.landscape signal digits).
 RUNGS = (1 / 2, 2 / 3)
 
 
