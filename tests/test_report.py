@@ -95,7 +95,7 @@ def test_the_best_searched_config_is_on_top_also_where_the_search_liked_others_b
     assert lines_of(turned)[-1][0] == {names[5]} and sum(len(each) for each, _ in lines_of(turned)) < 7
 
 
-def test_no_p_value_is_given_without_a_confirmation(tmp_path: Path) -> None:
+def test_no_verdict_is_given_without_a_confirmation(tmp_path: Path) -> None:
     seeds = {"seeds": [0, 1], "label_splits": [0, 1]}
     points = [{"ensemble.heads": heads, "loss.weights.lb": 1.0} for heads in (4, 5)]
     searched = Made(tmp_path, "searched", **seeds)
@@ -103,8 +103,8 @@ def test_no_p_value_is_given_without_a_confirmation(tmp_path: Path) -> None:
         searched.trial(0.2 + more, preset="base", pair=pair)
         searched.trial(0.1 + 2 * more, points[0], pair=pair)
     page = render(searched.folder)
-    assert "−9.50<small>" in page and ", p = " not in page
-    assert "No p-value is given without a confirmation" in page and "t-test" not in page
+    assert "−9.50<small>" in page and not re.search(r"<small>[^<]*, \w+</small>", page)
+    assert "No verdict is given without a confirmation" in page and "Undecided:" not in page
     for number, point in enumerate(points):
         for at in (7, 8):
             preset = {"preset": "base"} if number == 0 else {}
@@ -112,10 +112,8 @@ def test_no_p_value_is_given_without_a_confirmation(tmp_path: Path) -> None:
                 searched.trial(0.2 + 0.01 * (at - 7), role="confirm", pair=(at, at), **preset)
             searched.trial(0.1 + 0.02 * (at - 7), point, role="confirm", pair=(at, at))
         page = render(searched.folder)
-        assert (
-            re.search(r"<small>[−+.\d]+ to [−+.\d]+, p = 0\.\d+</small>", page) and "No p-value" not in page
-        )
-        assert ("p-values are for single comparisons" in page) == (number == 1)
+        assert re.search(r"<small>[−+.\d]+ to [−+.\d]+, undecided</small>", page)
+        assert "No verdict" not in page and "Undecided: the pairs so far show none of these." in page
 
 
 def test_labels_that_are_given_one_by_one_are_counted(tmp_path: Path) -> None:
