@@ -72,6 +72,8 @@ def note(about: About) -> str:
     """What the differences are, how far their intervals hold, and what the words of the verdict mean."""
     said = "Differences are paired: over runs on the same seed and label split, with a 95 % interval."
     if about.role == "search":
+        if len(about.study.pairs) > 1:
+            said += " Configs that ran on fewer pairs rank after those that ran on more."
         return (
             f"{said} No verdict is given without a confirmation: the search chose the best of many configs, "
             "which makes its difference look too large."
