@@ -16,6 +16,7 @@ from cbe.cli.live import live
 from cbe.cli.log import Log
 from cbe.cli.panel import panel
 from cbe.errors import InputError
+from cbe.report.best import best
 from cbe.spec import StudyConfig
 from cbe.store.folder import Store
 from cbe.store.recorder import Recorder
@@ -119,6 +120,23 @@ def test_where_the_base_is_best_so_far_the_panel_says_so(study: Study) -> None:
     study.end(study.report(study.start(), 200, 0.4))
     study.end(study.report(study.start(), 200, 0.3))
     assert "so far the base leads the search with 30.0 % validation error" in words(drawn(study.progress))
+
+
+def test_the_last_screen_and_the_answer_name_the_same_config_and_figure(study: Study) -> None:
+    """The search's best, at 5 %, does not hold in the confirmation."""
+    searched = {"paper": 0.5, "base": 0.4, None: 0.05}
+    confirmed = {"paper": 0.55, "base": 0.45, None: 0.6}
+    while isinstance(given := study.agenda.following(), Assignment):
+        study.ledger.started(given)
+        error = (searched if given.role == "search" else confirmed)[given.preset]
+        study.end(study.report(given, 200, error + 0.01 * given.pair[0]))
+    study.recorder.flush()
+    answer = best(study.folder, study=study.progress.study)
+    assert answer.headline.startswith("The base is better than ")
+    assert answer.headline.endswith(": 46.5 % validation error") and answer.confirmed
+    told = words(drawn(study.progress))
+    assert "result the base leads the confirmation with 46.5 % validation error (n = 2)" in told
+    assert "to come" not in told and "t0002 leads" not in told
 
 
 def test_failures_are_counted_by_class_and_their_text_steers_no_terminal(study: Study) -> None:

@@ -72,7 +72,7 @@ def test_poisoned_test_labels_change_neither_suggestions_nor_curves_nor_the_best
     assert min(abs(a - b) for a, b in zip(*errors, strict=True)) > 0  # the poison was there
     answers = [best(folder, 3, config) for folder, config in ((honest, config), (poisoned, poisoned_config))]
     told = [
-        [(r.config_id, r.mean, r.interval, r.versus_base, r.better) for r in answer.ranked]
+        [(r.config_id, r.mean, r.interval, r.versus_base, r.verdict) for r in answer.ranked]
         for answer in answers
     ]
     assert told[0] == told[1] and answers[0].sentence == answers[1].sentence
