@@ -109,6 +109,19 @@ def plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def to_come(trials: int, runs: int, searching: bool) -> str | None:
+    """What a study that runs has still to do: trials of its search, and runs of its confirmation at most.
+
+    >>> to_come(9, 36, searching=True), to_come(0, 1, searching=False)
+    ('9 trials, then a confirmation of at most 36 runs', 'at most 1 run of the confirmation')
+    """
+    if not searching:
+        return f"at most {plural(runs, 'run')} of the confirmation" if runs else None
+    parts = [plural(trials, "trial")] if trials else []
+    parts += [f"a confirmation of at most {plural(runs, 'run')}"] if runs else []
+    return ", then ".join(parts) or None
+
+
 def finite(value: Any) -> Any:
     """A value with null for every number that JSON cannot hold."""
     if isinstance(value, dict):

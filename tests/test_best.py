@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import random
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -19,19 +21,20 @@ from scipy import special, stats
 
 from cbe.cli import console
 from cbe.cli.best import print_answer
+from cbe.configs import Config, leader
 from cbe.errors import ConfigError, InputError
+from cbe.names import config_names
 from cbe.report.best import Answer, best
-from cbe.report.configs import Config
 from cbe.report.front import front
 from cbe.report.intervals import error_interval, loss_interval, mean_interval
 from cbe.report.lookup import read_study
-from cbe.report.names import config_names
 from cbe.report.paired import Difference, paired
 from cbe.report.wording import UNITS, against, figure
 from cbe.spec import Objective, StudyConfig, TrainConfig, read_config
 from cbe.spec.study import WHILE_TRAINING
 from cbe.ssl import resolve
 from cbe.store.folder import STUDY_FILE, Store, StudyFolder
+from cbe.verdicts import compare
 
 BASE = {(1, 1): 0.10, (2, 2): 0.12, (3, 3): 0.14}
 Runs = dict[tuple[int, int], float]
@@ -114,12 +117,21 @@ def test_intervals_and_p_values_are_those_of_scipy(written: Written) -> None:
     scale = math.sqrt((stats.tvar(list(ours.values())) + 1 / (12 * 200**2)) / 3) / (inner * (1 - inner))
     wanted = stats.t.interval(0.95, 2, loc=special.logit(inner), scale=scale)
     assert first.interval == pytest.approx(tuple(special.expit(wanted)))
-    for found, other in ((first.versus_base, BASE), (first.versus_paper, paper)):
-        wanted = stats.ttest_rel(list(ours.values()), list(other.values()))
-        assert found is not None
-        assert (found.n, found.p) == (3, pytest.approx(wanted.pvalue))
-        if other is paper:  # that to the base is one of many looks, and as wide as these need
-            assert found.interval == pytest.approx(tuple(wanted.confidence_interval()))
+    found, wanted = first.versus_paper, stats.ttest_rel(list(ours.values()), list(paper.values()))
+    assert found is not None
+    assert found.p == pytest.approx(wanted.pvalue)
+    assert found.interval == pytest.approx(tuple(wanted.confidence_interval()))
+    assert found.n == 3
+
+
+def test_the_interval_to_the_base_is_the_one_of_the_verdict(written: Written) -> None:
+    ours = moved(BASE, -0.02, -0.01, -0.035)
+    written.add("base", BASE)
+    written.add("a", ours)
+    first, judged = written.best().ranked[0], compare(written.study, ours, BASE, images=200)
+    assert judged is not None and first.versus_base is not None
+    assert (first.versus_base.mean, first.versus_base.interval) == (judged.mean, judged.interval)
+    assert (first.verdict, first.pairs_needed) == (judged.said, judged.pairs_needed)
 
 
 def test_the_sentence_says_better_where_the_paired_interval_lies_below_zero(written: Written) -> None:
@@ -128,7 +140,8 @@ def test_the_sentence_says_better_where_the_paired_interval_lies_below_zero(writ
     answer = written.best()
     # By hand: values 0.08, 0.099, 0.121 have mean 0.1 and deviation 0.02052; differences 0.02 and 0.001;
     # the 97.5 % quantile of Student's t with two degrees of freedom is 4.3027. The logit of 0.1 is −2.197,
-    # and the interval reaches 4.3027 · 0.02052 / √3 / 0.09 = 0.566 to either side.
+    # and the interval reaches 4.3027 · 0.02052 / √3 / 0.09 = 0.566 to either side. At three of ten pairs the
+    # verdict asks for |t| above 28.2: the difference's interval reaches 28.2 · 0.001 / √3 = 0.016.
     assert answer.sentence == (
         "c0003 has 10.0 % validation error (95 % 5.9 to 16.4, n = 3), "
         "2.0 points (0.4 to 3.6) below the base: better, decided after 3 of at most 10 pairs."
@@ -144,7 +157,7 @@ def test_the_sentence_claims_nothing_where_the_interval_holds_zero(written: Writ
         "2.0 points (−14.3 to 18.3) below the base: undecided after 3 of at most 10 pairs; "
         "a difference of this size takes about 6."
     )
-    assert (answer.ranked[0].verdict, answer.ranked[0].pairs_needed) == ("undecided", 6)
+    assert answer.ranked[0].verdict == "undecided"
 
 
 def test_a_config_wholly_above_the_base_is_called_worse(written: Written) -> None:
@@ -159,12 +172,14 @@ def test_a_config_wholly_above_the_base_is_called_worse(written: Written) -> Non
 
 def test_where_more_is_better_the_largest_mean_is_first_and_above_is_better(tmp_path: Path) -> None:
     written = Written(tmp_path, objective={"metric": "validation_loss", "direction": "maximize"})
-    written.add("base", {(1, 1): 1.000, (2, 2): 1.010, (3, 3): 1.005})
-    written.add("a", {(1, 1): 1.100, (2, 2): 1.112, (3, 3): 1.106})
+    base = {(1, 1): 1.000, (2, 2): 1.010, (3, 3): 1.020}
+    written.add("base", base)
+    written.add("a", moved(base, 0.100, 0.102, 0.101))
     answer = written.best()
     assert answer.ranked[0].config_id == "a"
     assert answer.ranked[0].verdict == "better"
-    assert answer.sentence.endswith(" above the base: better, decided after 3 of at most 10 pairs.")
+    assert answer.headline == "c0003 is better than the base: 1.111 validation loss"
+    assert "0.101 (0.085 to 0.117) above the base: better, decided after 3" in answer.sentence
 
 
 def test_one_run_gives_no_interval_and_no_verdict(written: Written) -> None:
@@ -246,7 +261,8 @@ def test_where_the_base_is_best_the_answer_is_the_base(written: Written) -> None
     answer = written.best()
     assert answer.ranked[0].preset == "base"
     assert answer.sentence.startswith("The base has 12.0 % validation error")
-    assert answer.sentence.endswith(": no config ranks above it.")
+    assert "c0003 has 14.0 % validation error" in answer.sentence
+    assert "2.0 points (−14.3 to 18.3) above the base: undecided" in answer.sentence
 
 
 def test_the_presets_stand_beside_the_k_best_with_their_own_ranks(written: Written) -> None:
@@ -562,7 +578,15 @@ def test_the_headline_is_short_and_claims_no_more_than_the_sentence(tmp_path: Pa
             "confirm",
             (-0.02, -0.01, -0.03),
         ),
-        "No config ranks above the base, 12.0 % validation error": ("confirm", (0.01, 0.02, 0.03)),
+        "c0000 is equivalent to the base within 1 point: 12.0 % validation error": (
+            "confirm",
+            (-0.0005, -0.001, 0.0),
+        ),
+        "The base ranks first with 12.0 % validation error: undecided against c0000": (
+            "confirm",
+            (0.01, 0.02, 0.03),
+        ),
+        "The base is better than c0000: 12.0 % validation error": ("confirm", (0.02, 0.021, 0.019)),
     }
     for number, (headline, (role, by)) in enumerate(said.items()):
         written = Written(tmp_path / str(number))
@@ -609,17 +633,205 @@ def test_every_metric_that_can_be_the_first_objective_has_a_unit() -> None:
     assert set(WHILE_TRAINING) == set(UNITS)
 
 
-def test_where_more_configs_are_compared_with_the_base_a_difference_must_be_surer(tmp_path: Path) -> None:
-    base = {(seed, seed): 0.2 for seed in range(1, 6)}
-    better = moved(base, -0.001, -0.02, -0.03, -0.022, -0.02)  # p = 0.019 by itself
-    found = []
-    for configs in (0, 5):
-        written = Written(tmp_path / str(configs), confirm={"configs": configs, "runs": 5})
+def test_a_study_that_compares_more_configs_asks_more_of_each(tmp_path: Path) -> None:
+    base = {(seed, seed): 0.2 for seed in range(1, 11)}
+    better = moved(base, *(-0.02, -0.01) * 5)
+    reach = []
+    for configs in (1, 8):
+        written = Written(tmp_path / str(configs), confirm={"configs": configs, "runs": 10})
         written.add("base", base)
         written.add("a", better)
-        found.append(written.best().ranked[0])
-    assert [each.verdict for each in found] == ["better", "undecided"]
-    assert found[0].mean == found[1].mean
+        found = written.best().ranked[0].versus_base
+        assert found is not None
+        reach.append((found.n, found.interval[1] - found.interval[0]))
+    assert reach[1] > reach[0]  # it takes more pairs, or has a wider interval
+
+
+def test_a_config_that_was_decided_early_ranks_by_the_pairs_it_shares_with_the_base(written: Written) -> None:
+    """The base went on to easier pairs for the other's sake, and has the lowest mean of all."""
+    base = {(n, n): 0.3 if n < 4 else 0.02 for n in range(1, 11)}
+    first_three = {pair: value for pair, value in base.items() if pair[0] < 4}
+    written.add("base", base)
+    written.add("a", moved(first_three, -0.05, -0.051, -0.049))
+    written.add("b", moved(base, *(0.01, -0.01) * 5))
+    answer = written.best()
+    assert (answer.ranked[0].config_id, answer.ranked[0].rank) == ("a", 1)
+    assert answer.ranked[0].mean > fmean(base.values())
+    assert answer.headline == "c0010 is better than the base: 25.0 % validation error"
+
+
+def test_a_config_that_ran_on_more_pairs_of_the_search_ranks_above_those_dropped_before(
+    written: Written,
+) -> None:
+    pairs: Runs = {(0, 0): 0.3, (0, 1): 0.1, (0, 2): 0.1}
+    written.add("base", pairs, "search")
+    written.add("dropped", {(0, 0): 0.05}, "search")
+    written.add("survivor", moved(pairs, -0.02, -0.02, -0.02), "search")
+    written.add("behind", moved(pairs, 0.02, 0.02, 0.02), "search")
+    names = [each.config_id for each in written.best(k=9).ranked]
+    assert names == ["survivor", "base", "behind", "dropped"]
+
+
+def test_the_paper_against_the_base_is_answered_also_where_another_is_first(written: Written) -> None:
+    written.add("base", BASE)
+    written.add("a", moved(BASE, -0.02, -0.021, -0.019))
+    written.add("paper", moved(BASE, 0.02, 0.021, 0.019))
+    answer = written.best()
+    assert answer.headline.startswith("c0003 is better than the base")
+    assert answer.sentence.startswith(answer.ranked[0].sentence)
+    assert "The paper's config has 14.0 % validation error" in answer.sentence
+    assert answer.sentence.endswith("above the base: worse, decided after 3 of at most 10 pairs.")
+
+
+def test_where_the_paper_is_first_it_is_told_once(written: Written) -> None:
+    written.add("base", BASE)
+    written.add("paper", moved(BASE, -0.02, -0.021, -0.019))
+    answer = written.best()
+    assert answer.headline == "The paper's config is better than the base: 10.0 % validation error"
+    assert answer.sentence.count("paper") == 1
+
+
+def test_a_paper_whose_runs_all_failed_is_told_as_not_compared(written: Written) -> None:
+    written.add("base", BASE)
+    written.add("a", BASE)
+    written.add("paper", BASE, state="failed")
+    assert "The paper's config is not compared: none of its runs" in written.best().sentence
+
+
+def test_a_base_that_is_better_than_all_others_is_told_as_such(written: Written) -> None:
+    worse = moved(BASE, 0.02, 0.021, 0.019)
+    for config, runs in (("base", BASE), ("paper", worse), ("a", worse)):
+        written.add(config, runs)
+    answer = written.best()
+    assert answer.headline == (
+        "The base is better than the paper's config and c0006: 12.0 % validation error"
+    )
+
+
+def test_a_base_that_ranks_first_says_against_whom_it_is_what(written: Written) -> None:
+    written.add("base", BASE)
+    written.add("paper", moved(BASE, 0.0005, 0.001, 0.0))
+    written.add("a", moved(BASE, 0.02, 0.021, 0.019))
+    written.add("b", moved(BASE, 0.01, 0.02, 0.03))
+    assert written.best().headline == (
+        "The base ranks first with 12.0 % validation error: better than c0006, "
+        "equivalent to the paper's config within 1 point, undecided against c0009"
+    )
+
+
+def finished(written: Written, state: str = "finished", **known: Any) -> None:
+    written.folder.write("status.json", json.dumps({"state": state, "beat": time.time(), **known}).encode())
+
+
+def test_where_all_that_was_sampled_stopped_early_the_answer_says_so(written: Written) -> None:
+    written.add("base", {(0, 0): 0.2}, "search")
+    written.add("a", {(0, 0): 0.4}, "search", state="pruned")
+    written.add("b", {(0, 0): math.nan}, "search", state="failed")
+    written.add("base", BASE)
+    finished(written)
+    assert written.best().sentence.endswith(
+        "No config of the search was confirmed: all 2 trials that the search sampled ended early "
+        "(1 pruned · 1 failed)."
+    )
+
+
+def test_where_none_is_ahead_of_the_base_the_answer_says_so(written: Written) -> None:
+    written.add("base", {(0, 0): 0.2}, "search")
+    written.add("a", {(0, 0): 0.3}, "search")
+    written.add("base", BASE)
+    written.add("paper", moved(BASE, -0.02, -0.021, -0.019))
+    finished(written)
+    answer = written.best()
+    assert answer.headline == "The paper's config is better than the base: 10.0 % validation error"
+    assert answer.sentence.endswith(
+        "No config of the search was confirmed: none is ahead of the base on the runs they share."
+    )
+
+
+def test_where_the_budget_ended_the_study_before_a_confirmation_the_answer_says_so(written: Written) -> None:
+    written.add("base", {(0, 0): 0.2}, "search")
+    written.add("a", {(0, 0): 0.1}, "search")
+    finished(written, "stopped", stop_reason="budget.usd of 3 is spent")
+    answer = written.best()
+    assert answer.headline == "t0001 leads the search with 10.0 % validation error, not yet confirmed"
+    assert answer.sentence.endswith(
+        "No config of the search was confirmed: the study stopped before (budget.usd of 3 is spent)."
+    )
+
+
+@pytest.mark.parametrize("state", ["new", "running"])
+def test_a_study_that_may_still_confirm_gives_no_reason_why_it_has_not(written: Written, state: str) -> None:
+    written.add("base", {(0, 0): 0.2}, "search")
+    written.add("a", {(0, 0): 0.1}, "search")
+    finished(written, state)
+    assert "No config of the search" not in written.best().sentence
+
+
+def test_while_the_study_runs_the_answer_is_so_far_and_says_what_is_to_come(written: Written) -> None:
+    written.add("base", {(0, 0): 0.2}, "search")
+    written.add("a", {(0, 0): 0.1}, "search")
+    written.add("b", {(0, 0): 0.05}, "search", state="running")
+    finished(written, "running", stage="search", trials=12, confirmations=36)
+    answer = written.best()
+    assert answer.headline == "So far: t0001 leads the search with 10.0 % validation error"
+    assert answer.to_come == "10 trials, then a confirmation of at most 36 runs"
+    assert answer.sentence.endswith(f"; not yet confirmed. To come: {answer.to_come}.")
+    finished(written, "running", stage="confirm", trials=3, confirmations=4)
+    written.add("base", BASE)
+    assert written.best().to_come == "at most 1 run of the confirmation"
+    finished(written)
+    assert written.best().to_come is None and "To come" not in written.best().sentence
+
+
+def test_the_note_explains_every_word_of_the_verdict(tmp_path: Path) -> None:
+    written = Written(tmp_path, confirm={"configs": 2, "runs": 5, "margin": "0.5 points"})
+    written.add("base", BASE)
+    written.add("a", BASE)
+    note = written.best().note
+    for word in ("Better or worse:", "Equivalent: all of it lies within 0.5 points of 0.", "Undecided:"):
+        assert word in note
+    assert "for 3 comparisons" in note
+    loss = Written(tmp_path / "loss", objective="validation_loss")
+    loss.add("base", BASE)
+    loss.add("a", BASE)
+    assert "Equivalent" not in loss.best().note and "Undecided" in loss.best().note
+
+
+def test_the_terminal_shows_the_headline_first_then_the_sentence_and_the_note(
+    written: Written, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "out", Console(width=80))
+    written.add("base", BASE)
+    written.add("a", moved(BASE, -0.02, -0.021, -0.019))
+    answer = written.best()
+    print_answer(answer, "cbe best first", as_json=False)
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.startswith(f"{answer.headline} {answer.sentence}")
+    assert answer.note in told
+    print_answer(answer, "cbe best first", as_json=True)
+    plain = json.loads(capsys.readouterr().out)
+    assert (plain["headline"], plain["sentence"]) == (answer.headline, answer.sentence)
+
+
+def test_the_first_of_a_live_screen_is_the_first_of_the_answer(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    for number in range(60):
+        written = Written(tmp_path / str(number))
+        for config in ("base", "paper", "a", "b", "c"):
+            searched = {(0, n): round(draw.random(), 2) for n in range(draw.randint(1, 3))}
+            written.add(config, searched, "search", state=draw.choice(["completed", "completed", "pruned"]))
+            if draw.random() < 0.4:
+                runs = {(n, n): round(draw.random(), 2) for n in range(1, draw.randint(2, 4))}
+                written.add(config, runs)
+        rows = written.folder.table("trials").to_pylist()
+        first = leader(rows, written.study)
+        if first is None:
+            continue
+        ranked = written.best().ranked[0]
+        assert first.preset or first.trial == ranked.name
+        assert (first.preset, first.n) == (ranked.preset, ranked.n)
+        assert first.mean == pytest.approx(ranked.mean)
+        assert written.best().confirmed == (first.role == "confirm")
 
 
 def test_a_front_of_thousands_is_the_same_as_by_comparing_all(written: Written) -> None:

@@ -244,13 +244,13 @@ def test_a_study_in_a_bucket_begins_changes_and_is_shown_alike(bucket: str, cbe_
 # --- how studies stand --------------------------------------------------------------------------------------
 
 
-def test_the_overview_counts_what_has_ended_and_has_the_best_of_the_search(folder: StudyFolder) -> None:
+def test_the_overview_counts_what_has_ended_and_has_the_first_of_the_answer(folder: StudyFolder) -> None:
     (found,) = overviews(Store.open(str(Path(folder.uri).parent)))
     assert found.search is not None and found.confirm is not None
     assert (found.search.done, found.search.total) == (4, 4)
     assert (found.confirm.done, found.confirm.total) == (4, 4)
     assert (found.state, found.stage) == ("finished", "confirm")
-    assert (found.best, found.best_trial) == (0.25, "t0001")
+    assert (found.best, found.best_trial, found.best_role) == (0.31, "t0001", "confirm")
     assert found.counts == {"completed": 6, "pruned": 1, "failed": 1}
 
 
@@ -270,7 +270,8 @@ def test_the_best_of_a_search_that_maximises_is_the_largest(tmp_path: Path) -> N
     store = Store.open(str(tmp_path))
     objective = [{"metric": "validation_error", "direction": "maximize"}]
     begin(config(objective=objective), store)
-    store.study("heads").append("trials", [row("t0000", 0.2), row("t0001", 0.6), row("t0002", float("nan"))])
+    rows = [row(f"t000{n}", error, config_id=str(n)) for n, error in enumerate((0.2, 0.6, float("nan")))]
+    store.study("heads").append("trials", rows)
     (found,) = overviews(store)
     assert found.best_trial == "t0001"
 
@@ -279,11 +280,11 @@ def test_ls_lists_studies_and_one_that_cannot_be_read_hides_no_other(folder: Stu
     Store.open("results").study("broken").write("study.yaml", b"name: broken\nmodel: vit\n")
     done = cbe_("ls")
     assert done.code == 0
-    assert "heads finished confirm 4/4 4/4 25.00 % 1.6 min 2026-01-0" in done.words
+    assert "heads finished confirm 4/4 4/4 31.00 % 1.6 min 2026-01-0" in done.words
     assert "broken unreadable" in done.words and "model" in done.err and "wrn-DEPTH-WIDTH" in done.err
     assert max(map(len, done.out.splitlines())) <= 80
     listed = {each["study"]: each for each in json.loads(cbe_("ls", "--json").out)}
-    assert listed["heads"]["search"] == {"done": 4, "total": 4} and listed["heads"]["best"] == 0.25
+    assert listed["heads"]["search"] == {"done": 4, "total": 4} and listed["heads"]["best"] == 0.31
     assert listed["heads"]["updated"] == "2026-01-02T03:04:00+00:00"
     assert listed["broken"]["state"] == "unreadable"
 
@@ -366,15 +367,18 @@ def test_a_study_is_deleted_only_where_that_is_meant_and_it_rests(folder: StudyF
 # --- the answer ---------------------------------------------------------------------------------------------
 
 
-def test_best_says_its_sentence_then_the_table_then_the_searched_values(
+def test_best_says_its_verdict_then_its_sentence_the_table_and_the_searched_values(
     folder: StudyFolder, cbe_: Cbe
 ) -> None:
     done = cbe_("best", "heads")
     assert done.code == 0
-    assert done.out.startswith("t0001 has 31.0 % validation error (95 % 19.9 to 45.0, n = 2)")
-    # The differences −.20 and −.19 by t with one degree of freedom, for two comparisons with the base; the
-    # means by t on the logit scale.
-    assert "1 t0001 2 31.00 −19.50 – 25.00 32.00 (19.9 to 45.0) (−35.4 to −3.6) better" in done.words
+    assert done.out.startswith("t0001 is better than the base: 31.0 % validation error\nt0001 has 31.0 % ")
+    assert "31.0 % validation error (95 % 19.9 to 45.0, n = 2), 19.5 points (" in done.words
+    # The differences −.20 and −.19 by a verdict of two pairs; the means by t on the logit scale.
+    assert re.search(
+        r"1 t0001 2 31\.00 −19\.50 – 25\.00 32\.00 \(19\.9 to 45\.0\) \([−.\d]+ to [−.\d]+\) better",
+        done.words,
+    )
     assert "2 base 2 50.50 – – 50.00 51.50 (" in done.words
     assert "* not used for selection" in done.out
     assert "loss.weights.lb: 0.25" in done.out and "ensemble.heads: 4" in done.out
@@ -545,9 +549,9 @@ def test_a_study_runs_to_its_answer_and_is_not_begun_twice(tmp_path: Path) -> No
     assert answer["study"] == "heads" and answer["confirmed"]
     assert {each["preset"] for each in answer["ranked"]} >= {"paper", "base"}
     ends = [line.split() for line in done.stderr.splitlines() if line[0] in "tc" and line[1:5].isdigit()]
-    # The paper's config, the base, and the sampled one where that is ahead of the base.
+    confirmed = {each["name"] for each in answer["ranked"]}  # the sampled one only where it is ahead
     assert sorted(f"{trial} {state}" for trial, state, *_ in ends) == [
-        *(f"c000{n} completed" for n in range(2 + answer["of"])),
+        *(f"c000{n} completed" for n in range(len(confirmed))),
         *(f"t000{n} completed" for n in range(3)),
     ]
     assert "Traceback" not in done.stderr

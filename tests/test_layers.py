@@ -20,16 +20,21 @@ ALLOWED = {
     "environment": set(),
     "clouds": {"errors"},
     "verdicts": {"spec"},
+    "names": set(),
+    "configs": {"names", "verdicts", "spec"},
     "spec": {"errors", "clouds"},
     "data": {"errors", "clouds", "spec"},
     "nn": {"errors", "spec"},
     "ssl": {"errors", "spec"},
     "training": {"errors", "files", "environment", "spec", "data", "nn", "ssl"},
     "store": {"errors", "files", "clouds", "spec"},
-    "report": {"errors", "files", "words", "verdicts", "spec", "store"},
-    "models": {"errors", "files", "spec", "data", "nn", "ssl", "training", "store", "report"},
+    "report": {"errors", "files", "words", "verdicts", "names", "configs", "spec", "store"},
+    "models": {
+        *("errors", "files", "configs", "spec"),
+        *("data", "nn", "ssl", "training", "store", "report"),
+    },
     "study": {
-        *("errors", "files", "words", "verdicts", "environment", "spec", "cluster"),
+        *("errors", "files", "words", "verdicts", "names", "configs", "environment", "spec", "cluster"),
         *("data", "nn", "ssl", "training", "store"),
     },
     "service": {
@@ -39,7 +44,7 @@ ALLOWED = {
     "cluster": {"errors", "files", "clouds", "spec"},
     "local": {"errors", "spec", "store", "study", "report", "cli"},
     "cli": {
-        *("errors", "words", "spec", "data", "nn", "ssl", "training"),
+        *("errors", "words", "configs", "spec", "data", "nn", "ssl", "training"),
         *("store", "models", "report", "study", "service", "cluster"),
     },
 }

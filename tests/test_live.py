@@ -16,6 +16,7 @@ from cbe.cli.live import live
 from cbe.cli.log import Log
 from cbe.cli.panel import panel
 from cbe.errors import InputError
+from cbe.report.best import best
 from cbe.spec import StudyConfig
 from cbe.store.folder import Store
 from cbe.store.recorder import Recorder
@@ -100,7 +101,8 @@ def test_the_panel_tells_all_there_is_to_know_within_the_width(study: Study, wid
     assert "4/6" in told and "0/6 at most" in told
     assert "3 completed · 1 pruned · 1 running" in told
     assert "60/200 validation error 30.00 %" in told
-    assert "12.50 % validation error (t0003)" in told
+    assert "so far t0003 leads the search with 12.5 % validation error" in told
+    assert "to come 2 trials, then a confirmation of at most 6 runs" in told
     assert "steps/s" in told and "elapsed" in told and " left" in told
 
 
@@ -110,14 +112,31 @@ def test_of_the_best_config_the_panel_shows_what_differs_from_the_papers(tmp_pat
     for error in (0.4, 0.5, 0.1):
         study.end(study.report(study.start(), 200, error))
     told = words(drawn(study.progress))
-    assert "10.00 % validation error (t0002) target hard pace" in told
+    assert "t0002 leads the search with 10.0 % validation error target hard to come" in told
     study.recorder.close()
 
 
 def test_where_the_base_is_best_so_far_the_panel_says_so(study: Study) -> None:
     study.end(study.report(study.start(), 200, 0.4))
     study.end(study.report(study.start(), 200, 0.3))
-    assert "30.00 % validation error (t0001, the base)" in words(drawn(study.progress))
+    assert "so far the base leads the search with 30.0 % validation error" in words(drawn(study.progress))
+
+
+def test_the_last_screen_and_the_answer_name_the_same_config_and_figure(study: Study) -> None:
+    """The search's best, at 5 %, does not hold in the confirmation."""
+    searched = {"paper": 0.5, "base": 0.4, None: 0.05}
+    confirmed = {"paper": 0.55, "base": 0.45, None: 0.6}
+    while isinstance(given := study.agenda.following(), Assignment):
+        study.ledger.started(given)
+        error = (searched if given.role == "search" else confirmed)[given.preset]
+        study.end(study.report(given, 200, error + 0.01 * given.pair[0]))
+    study.recorder.flush()
+    answer = best(study.folder, study=study.progress.study)
+    assert answer.headline.startswith("The base is better than ")
+    assert answer.headline.endswith(": 46.5 % validation error") and answer.confirmed
+    told = words(drawn(study.progress))
+    assert "result the base leads the confirmation with 46.5 % validation error (n = 2)" in told
+    assert "to come" not in told and "t0002 leads" not in told
 
 
 def test_failures_are_counted_by_class_and_their_text_steers_no_terminal(study: Study) -> None:
@@ -172,7 +191,8 @@ def test_the_log_says_once_a_minute_how_far_it_is(study: Study) -> None:
     log = Log(study.progress)
     assert list(log.lines(59)) == []
     (line,) = log.lines(61)
-    assert line.startswith("search 1/6, confirm 0/6, 1 running, best validation error 40.00 % (t0000), ")
+    first = "the paper's config leads the search with 40.0 % validation error"
+    assert line.startswith(f"search 1/6, confirm 0/6, 1 running, {first}, ")
     assert line.endswith(" left")
     assert list(log.lines(100)) == []
     assert len(list(log.lines(122))) == 1
@@ -315,7 +335,7 @@ def test_on_a_terminal_the_panel_stays_without_advice_when_it_is_over(study: Stu
     first, _, last = file.getvalue().rpartition("╭")
     assert "Ctrl-C stops after the running reports, keeps all; twice ends at once." in words(first)
     assert "Go on with: cbe resume small" in words(first)
-    assert "40.00 % validation error" in last and "Ctrl-C" not in last
+    assert "40.0 % validation error" in last and "Ctrl-C" not in last
     assert max(len(line) for line in last.splitlines()) <= 76  # room for the ^C that a terminal echoes
 
 

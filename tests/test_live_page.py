@@ -48,7 +48,7 @@ def test_every_part_of_a_finished_study_speaks_as_the_report_does(tmp_path: Path
     page, report = live_page(made.folder), render(made.folder)
     assert tuple(page["html"]) == PARTS and all(page["html"].values())
     assert [panel["id"] for panel in page["panels"]] == [
-        *("history", "curves", "importances", "parallel", "slices", "intervals"),
+        *("race", "history", "curves", "importances", "parallel", "slices", "intervals"),
         *("pseudo-labels", "ablation", "confusions", "heads", "lemma"),
     ]
     said = [" ".join(Elements(page["html"][part]).text.split()) for part in ("answer", "spent")]

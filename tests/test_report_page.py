@@ -84,7 +84,7 @@ def seen(browser: Browser, made: Made, tmp_path_factory: pytest.TempPathFactory)
 
 def test_a_finished_study_shows_every_panel_and_asks_for_nothing(seen: Seen) -> None:
     assert seen.figures() == [
-        *("history", "curves", "importances", "parallel", "slices", "intervals"),
+        *("race", "history", "curves", "importances", "parallel", "slices", "intervals"),
         *("pseudo-labels", "ablation", "confusions", "heads", "lemma"),
     ]
     assert seen.empty() == [] and seen.is_clean()
@@ -99,7 +99,7 @@ def test_the_answer_comes_first_in_its_own_words(seen: Seen, made: Made) -> None
     answer = best(made.folder, 5)
     assert seen.text("h1") == answer.headline and seen.text("#figures") == answer.sentence
     first = seen.text(".ranking tbody tr:first-child")
-    assert first.startswith("1 t0006 3 6.40 5.89 to 7.11") and "p = 0.0" in first
+    assert first.startswith("1 t0006 3 6.40 5.89 to 7.11") and ", better" in first
     assert answer.ranked[0].config_id in str(seen.page.get_attribute(".ranking .first th", "title"))
     assert not re.search(r"\b[0-9a-f]{12}\b", seen.text("main"))
     assert "Not used for selection" in seen.text("#answer")
@@ -153,7 +153,7 @@ def test_buttons_stay_where_they_are_when_they_are_pressed(seen: Seen) -> None:
 
 def test_every_figure_and_table_has_a_name_for_those_who_do_not_see_it(seen: Seen) -> None:
     labels = seen.page.eval_on_selector_all(".plot", "all => all.map(one => one.getAttribute('aria-label'))")
-    assert len(labels) == 11 and all(len(label) > 20 for label in labels)
+    assert len(labels) == 12 and all(len(label) > 20 for label in labels)
     assert seen.page.locator("table").count() == seen.page.locator("table > caption").count() == 4
     levels = seen.page.eval_on_selector_all("h1, h2, h3", "all => all.map(one => Number(one.tagName[1]))")
     assert levels[0] == 1 and all(b - a <= 2 for a, b in pairwise(levels))
@@ -321,7 +321,7 @@ def test_a_running_study_says_so_and_shows_what_there_is(opened: Open, tmp_path:
     seen = opened(made.folder)
     assert seen.text(".banner").startswith("Running: 1 trial under way as of ")
     seen.page.locator(".about summary").click()
-    assert "not yet confirmed" in seen.text("h1") and "1 running" in seen.text(".facts")
+    assert seen.text("h1").startswith("So far: ") and "1 running" in seen.text(".facts")
     assert {"history", "curves"} <= set(seen.figures()) and seen.empty() == [] and seen.is_clean()
 
 

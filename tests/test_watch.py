@@ -132,8 +132,8 @@ def test_on_a_terminal_the_watched_study_is_drawn_with_what_one_can_do(study: St
     last = watched(news(), "Ctrl-C ends the watching; the study goes on.\nStop it with: cbe stop", terminal)
     assert last.overview.best == 0.2
     first, _, over = file.getvalue().rpartition("╭")
-    assert "40.00 % validation error" in words(first) and "Stop it with: cbe stop" in words(first)
-    assert "20.00 % validation error" in words(over) and "Ctrl-C" not in over
+    assert "40.0 % validation error" in words(first) and "Stop it with: cbe stop" in words(first)
+    assert "20.0 % validation error" in words(over) and "Ctrl-C" not in over
 
 
 def test_elsewhere_than_on_a_terminal_the_first_line_says_where_it_stands(study: Study) -> None:
@@ -141,7 +141,8 @@ def test_elsewhere_than_on_a_terminal_the_first_line_says_where_it_stands(study:
     study.end(study.report(study.start(), 200, 0.4))
     watched([told(study)], "", Console(file=file, width=80))
     (line,) = file.getvalue().splitlines()
-    assert line.startswith("search 1/6, confirm 0/6, 0 running, best validation error 40.00 % (t0000)")
+    first = "the paper's config leads the search with 40.0 % validation error"
+    assert line.startswith(f"search 1/6, confirm 0/6, 0 running, {first}")
 
 
 # --- the command --------------------------------------------------------------------------------------------

@@ -71,15 +71,13 @@ def print_answer(answer: Answer, again: str, *, as_json: bool) -> None:
 
     from cbe.cli.console import out
 
-    out.print(Text(answer.sentence, "bold"))
+    out.print(Text(answer.headline, "bold"))
+    out.print(Text(answer.sentence))
     if answer.where:
         out.print(Text(f"of configs with {clean(answer.where)}", "dim"))
     out.print(_ranking(answer))
     selected = "* used for selection" if answer.metric == "test_error" else NOT_SELECTED
-    if answer.confirmed and answer.of > 1:
-        single = f"p-values are of single comparisons; “better” allows for the {answer.of} configs confirmed"
-        selected = f"{selected}\n{single}"
-    out.print(Text(f"{selected}\ntrials: {counts(answer.counts)}", "dim"))
+    out.print(Text(f"{selected}\n{answer.note}\ntrials: {counts(answer.counts)}", "dim"))
     if answer.front:
         out.print(Text("\nNo other config is better in every objective (by the search)", "bold"))
         out.print(_front(answer))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from cbe.cli.leading import leading
 from cbe.study.overview import Row
 from cbe.study.shown import Shown, done
 from cbe.words import clean, figure, first_line, span
@@ -53,11 +54,9 @@ class Log:
         if shown.confirm_total:
             parts.append(f"confirm {done(shown, 'confirm')}/{shown.confirm_total}")
         parts.append(f"{len(shown.rows(state='running'))} running")
-        best, eta = shown.best, shown.eta_s
-        if best:
-            parts.append(
-                f"best {_named(shown.metric)} {figure(shown.metric, best['objective'])} ({best['trial']})"
-            )
+        first, eta = shown.leader, shown.eta_s
+        if first:
+            parts.append(leading(first, shown.metric))
         if eta:
             parts.append(f"{span(*eta)} left")
         return ", ".join(parts)

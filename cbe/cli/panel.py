@@ -14,14 +14,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from cbe.study.overview import Row
+from cbe.cli.leading import leading, upcoming
 from cbe.study.shown import Shown, done
 from cbe.words import clean, counts, duration, figure, first_line, point, span
 
 Lines = Iterator[tuple[str, RenderableType]]  # a label and what stands beside it
 
 _OTHER_LINES = 20  # that the panel may have beside the running trials
-_CALLED = {"paper": "the paper's config", "base": "the base"}
 
 
 def panel(shown: Shown, width: int, height: int, advice: Iterable[Text] = ()) -> Panel:
@@ -64,20 +63,22 @@ def _trials(shown: Shown, most: int) -> Lines:
 
 
 def _best(shown: Shown) -> Lines:
-    best, metric = shown.best, shown.metric
-    if best is None:
-        return
-    who = f"{best['trial']}, {_CALLED[best['preset']]}" if best["preset"] else best["trial"]
-    told = Text(figure(metric, best["objective"]), "bold green")
-    yield "best", told.append(f" {_named(metric)} ({who})", "not bold default")
-    unlike = {} if best["preset"] else _unlike_the_paper(shown, best)
-    if unlike:
-        yield "", Text(clean(point(unlike)))
+    first = shown.leader
+    if first is not None:
+        yield (
+            "result" if shown.stage == "finished" else "so far",
+            Text(leading(first, shown.metric), "bold green"),
+        )
+        unlike = {} if first.preset else _unlike_the_paper(shown, first.params)
+        if unlike:
+            yield "", Text(clean(point(unlike)))
+    if ahead := upcoming(shown):
+        yield "to come", Text(ahead)
 
 
-def _unlike_the_paper(shown: Shown, row: Row) -> dict[str, Any]:
+def _unlike_the_paper(shown: Shown, params: str | None) -> dict[str, Any]:
     found = (each["params"] for each in shown.rows("search") if each["preset"] == "paper")
-    paper, own = (json.loads(params or "{}") for params in (next(found, None), row["params"]))
+    paper, own = (json.loads(each or "{}") for each in (next(found, None), params))
     return {key: value for key, value in own.items() if paper.get(key) != value}
 
 

@@ -161,7 +161,7 @@ _LIST = (
     _Column("stage", lambda each: each.overview.stage or "", turn=5, left=True),
     _Column("search", lambda each: _part(each.overview.search)),
     _Column("confirm", lambda each: _part(each.overview.confirm)),
-    _Column("best of\nsearch", lambda each: figure(each.overview.metric, each.overview.best)),
+    _Column("best\nso far", lambda each: figure(each.overview.metric, each.overview.best)),
     _Column("left", lambda each: span(*each.overview.eta_s) if each.overview.eta_s else "", turn=1),
     _Column("spent", lambda each: _spent(each.overview.spent)[0], turn=2),
     _Column("owner", lambda each: clean(each.owner or ""), turn=3, left=True),
@@ -202,9 +202,11 @@ def plain_table(left: Sequence[str], right: Sequence[str] = (), gap: int = 2) ->
 
 def _print_details(found: Details, again: remote.Again, *, here: StudyFolder | None) -> None:
     from cbe.cli.console import out
+    from cbe.cli.leading import leading
     from cbe.cli.talk import say as say_to
     from cbe.report.machines import machines
     from cbe.service.standing import StandingDetails
+    from cbe.study.shown import Told
 
     say = partial(say_to, console=out)
     about = found.overview
@@ -215,8 +217,8 @@ def _print_details(found: Details, again: remote.Again, *, here: StudyFolder | N
         say(_submitted(found.standing))
     so_far = counts(about.counts) or "no trial has started"
     say(f"search {_part(about.search)}, confirm {_part(about.confirm)}: {so_far}")
-    if about.best is not None:
-        say(f"best of the search: {figure(about.metric, about.best)} ({about.best_trial})")
+    if first := Told(found).leader:
+        say(leading(first, about.metric or ""))
     if about.state == "running":
         say(_pace(about))
     if about.spent.trial_hours:

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 import torch
 from pydantic import ValidationError
 
+from cbe.configs import Row
 from cbe.data import Dataset, open_dataset
 from cbe.errors import CheckpointError, DataError, InputError
 from cbe.models.network import Weights
 from cbe.report.best import best
-from cbe.report.configs import Row
 from cbe.report.lookup import known, store_of, trial_row
 from cbe.spec import StudyConfig, TrainConfig
 from cbe.store.folder import StudyFolder

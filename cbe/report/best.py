@@ -7,20 +7,22 @@ import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
-from statistics import fmean, mean
+from datetime import UTC, datetime
+from statistics import mean
 from typing import Any, Literal
 
 import yaml
 
+from cbe.configs import Config, Role, Row, deciding_role, grouped, in_order, no_config_is_ahead
 from cbe.errors import InputError
+from cbe.names import config_names
+from cbe.report import sentences
 from cbe.report.chance import at_chance
-from cbe.report.configs import Config, Role, Row, deciding_role, grouped, no_config_is_ahead
 from cbe.report.front import FrontPoint, front
 from cbe.report.intervals import Interval, images_behind, mean_interval
 from cbe.report.lookup import data_facts, read_study
-from cbe.report.names import config_names
 from cbe.report.paired import Difference, Pair, most_between, paired
-from cbe.report.wording import UNITS, against, capitalized, figure, margin_of, said_by
+from cbe.report.progress import Progress, read_progress
 from cbe.spec import Objective, StudyConfig
 from cbe.store import sql
 from cbe.store.folder import StudyFolder
@@ -31,26 +33,37 @@ _COLUMNS = (
     *("objective", "values", "last_test_error", "error_class", "error_text"),
 )
 _COUNTED_ON = {"validation_error": "validation", "test_error": "test"}
-_CALLED = {"paper": "the paper's config", "base": "the base"}
 
 Facts = Mapping[str, Any] | None  # of the data, as `data_facts` reads them
 
 
 @dataclass(frozen=True)
-class _About:
+class About:
     """What the figures of all configs have in common."""
 
     study: StudyConfig
+    rows: Sequence[Row]  # of `trials`
+    progress: Progress
     role: Role
     names: Mapping[str, str]  # by config_id
+    facts: Facts
     images: int | None  # that the objective, an error, is counted on
-    fixed: Mapping[str, Mapping[Pair, float]]  # runs of the paper's config and of the base
+    runs: Mapping[str, Mapping[Pair, float]]  # of the role, by config_id
+    fixed: Mapping[str, Mapping[Pair, float]]  # those of the paper's config and of the base
+    verdicts: Mapping[str, Verdict]  # against the base, by config_id; empty before the confirmation
     confirmed: int  # configs of the search that were confirmed
     none_ahead: bool  # of the base in the search, which is over: none of them is confirmed
 
     @property
     def objective(self) -> Objective:
         return self.study.objectives[0]
+
+    def chance(self, ranked: Ranked) -> str | None:
+        """What to call an error that guessing would make."""
+        images = _found(self.facts, self.objective.metric)
+        if not self.facts or not images:
+            return None
+        return at_chance(ranked.mean, len(self.facts["classes"]), images * ranked.n)
 
 
 @dataclass(frozen=True)
@@ -71,9 +84,7 @@ class Ranked:
     versus_base: Difference | None  # None: fewer than two shared runs
     versus_paper: Difference | None
     verdict: Said | None  # against the base, by the confirmation; None: there is none
-    pairs_needed: (
-        int | None
-    )  # by which a difference of this size would be decided; None: decided, or too many
+    pairs_needed: int | None  # to decide a difference of this size; None: it is decided, or takes too many
     sentence: str
     point: dict[str, Any]  # what was sampled
     config: dict[str, Any]  # resolved, on the first of the seeds
@@ -92,7 +103,9 @@ class Answer:
     front: tuple[FrontPoint, ...]  # where there are several objectives
     counts: dict[str, int]  # trials by state
     headline: str  # the answer in a few words
-    sentence: str  # the same with its figures
+    sentence: str  # the same with its figures, the paper's config, and what is still to come
+    note: str  # how to read the differences and verdicts
+    to_come: str | None  # what is left to do, while the study runs
     threads: int  # of each trial; with as many, training a config again gives the same numbers
 
     def to_plain(self) -> dict[str, Any]:
@@ -127,33 +140,59 @@ def best(
     if not any(config.config_id in wanted for config in configs):
         meets_not = f"{folder.name}: no trial that was trained to its end meets {where}; ask for less"
         raise InputError(meets_not if where and found else _nothing(folder.name, rows))
-    first = study.objectives[0]
-    none_ahead = no_config_is_ahead(found, rows, first.direction)
-    role: Role = "confirm" if none_ahead else deciding_role(configs)
-    facts = data_facts(folder) if first.metric in _COUNTED_ON else None
-    about = _About(
-        study=study,
-        role=role,
-        names=config_names(rows),
-        images=images_counted(first.metric, study, rows, facts),
-        fixed={config.preset: config.runs(role) for config in configs if config.preset},
-        confirmed=sum(not config.preset and bool(config.runs("confirm")) for config in found),
-        none_ahead=none_ahead,
-    )
-    ranked = _with_chance(_rank(configs, wanted, k, about), first.metric, facts)
+    about = _about(folder, study, rows, found, configs)
+    ranked = _rank(configs, wanted, k, about)
     return Answer(
         study=study.name,
-        metric=first.metric,
-        direction=first.direction,
-        confirmed=role == "confirm",
+        metric=about.objective.metric,
+        direction=about.objective.direction,
+        confirmed=about.role == "confirm",
         of=about.confirmed,
         where=where,
         ranked=ranked,
         front=front(configs, study.objectives, about.names) if len(study.objectives) > 1 else (),
         counts=dict(Counter(row["state"] for row in rows)),
-        headline=_headline(ranked[0], about),
-        sentence=ranked[0].sentence,
+        headline=sentences.headline(ranked[0], about),
+        sentence=sentences.text(ranked, about),
+        note=sentences.note(about),
+        to_come=about.progress.to_come(rows),
         threads=study.resources.threads,
+    )
+
+
+def _about(
+    folder: StudyFolder,
+    study: StudyConfig,
+    rows: Sequence[Row],
+    found: Sequence[Config],
+    configs: Sequence[Config],
+) -> About:
+    """Of all configs that were `found`, and of those among them that may be ranked."""
+    first = study.objectives[0]
+    none_ahead = no_config_is_ahead(found, rows, first.direction)
+    role: Role = "confirm" if none_ahead else deciding_role(configs)
+    facts = data_facts(folder) if first.metric in _COUNTED_ON else None
+    images = images_counted(first.metric, study, rows, facts)
+    runs = {config.config_id: config.runs(role) for config in configs}
+    fixed = {config.preset: runs[config.config_id] for config in configs if config.preset}
+    judged = {  # the search's own runs chose the config: they cannot judge it
+        config.config_id: compare(study, runs[config.config_id], fixed.get("base", {}), images)
+        for config in configs
+        if role == "confirm" and config.preset != "base"
+    }
+    return About(
+        study=study,
+        rows=rows,
+        progress=read_progress(folder, datetime.now(UTC)),
+        role=role,
+        names=config_names(rows),
+        facts=facts,
+        images=images,
+        runs=runs,
+        fixed=fixed,
+        verdicts={config_id: verdict for config_id, verdict in judged.items() if verdict},
+        confirmed=sum(not config.preset and bool(config.runs("confirm")) for config in found),
+        none_ahead=none_ahead,
     )
 
 
@@ -173,22 +212,14 @@ def _found(facts: Facts, metric: str) -> int | None:
     return facts.get(_COUNTED_ON[metric]) if facts else None
 
 
-def _rank(configs: Sequence[Config], wanted: Set[str], k: int, about: _About) -> tuple[Ranked, ...]:
+def _rank(configs: Sequence[Config], wanted: Set[str], k: int, about: About) -> tuple[Ranked, ...]:
     """The k best; beside them the presets, and of what was searched at least the best."""
-    sign = 1 if about.objective.direction == "minimize" else -1
-    runs = {config.config_id: found for config in configs if (found := config.runs(about.role))}
-
-    def merit(config: Config) -> tuple[Any, ...]:
-        values = runs[config.config_id]
-        # The search may have stopped a config on the seeds it is bad on: what ended on most comes first.
-        finished = -len(values) if about.role == "search" else 0
-        return (config.config_id not in wanted, finished, sign * fmean(values.values()), config.first_trial)
-
-    in_order = sorted((config for config in configs if config.config_id in runs), key=merit)
-    searched = next((config.config_id for config in in_order if not config.preset), None)
+    last = about.runs.keys() - wanted
+    ordered = in_order(configs, about.role, about.objective.direction, last)
+    searched = next((config.config_id for config in ordered if not config.preset), None)
     return tuple(
         _ranked(rank if config.config_id in wanted else None, config, about)
-        for rank, config in enumerate(in_order, start=1)
+        for rank, config in enumerate(ordered, start=1)
         if rank <= k or config.preset or config.config_id == searched
     )
 
@@ -211,9 +242,9 @@ def refuse_test_labels(query: str, *, allowed: bool = False) -> None:
         )
 
 
-def _ranked(rank: int | None, config: Config, about: _About) -> Ranked:
+def _ranked(rank: int | None, config: Config, about: About) -> Ranked:
     role, metric, fixed = about.role, about.objective.metric, about.fixed
-    rows, values = config.completed(role), config.runs(role)
+    rows, values = config.completed(role), about.runs[config.config_id]
     searched = config.runs("search").values()
     tested = config.runs(role, "last_test_error").values()
     to_base, to_paper = (
@@ -222,9 +253,7 @@ def _ranked(rank: int | None, config: Config, about: _About) -> Ranked:
         else None
         for name in ("base", "paper")
     )
-    judged = None  # the search's own runs chose the config: they cannot judge it
-    if role == "confirm" and config.preset != "base":
-        judged = compare(about.study, values, fixed.get("base", {}), about.images)
+    judged = about.verdicts.get(config.config_id)
     if judged and to_base:
         to_base = replace(to_base, mean=judged.mean, interval=judged.interval, n=judged.n)
     found = Ranked(
@@ -248,74 +277,7 @@ def _ranked(rank: int | None, config: Config, about: _About) -> Ranked:
         config=json.loads(rows[0]["config"]),
         seeds=tuple(values),
     )
-    shared = values.keys() & fixed.get("base", {}).keys()
-    alone = [values[pair] - fixed["base"][pair] for pair in shared] if len(shared) == 1 else []
-    return replace(found, sentence=_sentence(found, about, alone, judged))
-
-
-def _with_chance(ranked: tuple[Ranked, ...], metric: str, facts: Facts) -> tuple[Ranked, ...]:
-    """Says of errors that guessing would make that they are such."""
-    images = _found(facts, metric)
-    if not facts or not images:
-        return ranked
-
-    def told(each: Ranked) -> Ranked:
-        chance = at_chance(each.mean, len(facts["classes"]), images * each.n)
-        return replace(each, sentence=f"{each.sentence[:-1]}; {chance}.") if chance else each
-
-    return tuple(map(told, ranked))
-
-
-def _headline(first: Ranked, about: _About) -> str:
-    """The answer in a few words: which config, its figure, and whether it is better than the base."""
-    value = UNITS[about.objective.metric].value(first.mean)
-    name = capitalized(_CALLED.get(first.preset or "", first.name))
-    if first.preset == "base" and about.role == "confirm":
-        tried = ": none of the search is ahead of it" if about.none_ahead else ""
-        return f"No config ranks above the base, {value}{tried}"
-    if about.role == "search":
-        return (
-            f"{name} leads the search with {value}, not {'yet ' if about.study.confirm.runs else ''}confirmed"
-        )
-    if first.verdict in ("better", "worse"):
-        return f"{name} is {first.verdict} than the base: {value}"
-    if first.verdict == "equivalent":
-        return f"{name} is equivalent to the base within {margin_of(about.study)}: {value}"
-    judged = "not compared with" if first.verdict is None else "undecided against"
-    return f"{name} ranks first with {value}, {judged} the base"
-
-
-def _sentence(ranked: Ranked, about: _About, alone: Sequence[float], judged: Verdict | None) -> str:
-    study, objective = about.study, about.objective
-    unit = UNITS[objective.metric]
-    name = _CALLED.get(ranked.preset or "", ranked.name)
-    said = f"{name} has {figure(unit, ranked.mean, ranked.interval, ranked.n)}"
-    if ranked.preset == "base":
-        said += ": no config ranks above it" if ranked.rank == 1 else ""
-    elif ranked.versus_base is not None:
-        said += f", {against(unit, ranked.versus_base, 'the base')}"
-        said += f": {said_by(judged, study)}" if judged else ""
-    elif alone and ranked.preset != "base":
-        amount = unit.amount(abs(alone[0]), unit.digits(alone[0]))
-        said += f", {amount} {_side(alone[0])} the base on the one run they share"
-    elif ranked.interval is not None:
-        said += ", and fewer than two runs in common with the base: not compared"
-    if ranked.failed:
-        said += f"; {ranked.failed} more of its runs failed"
-    if study.scheduler.name == "pbt" and not ranked.preset:
-        said += "; its values changed during training, and these are the last"
-    if objective.metric == "test_error":
-        said += "; selected on test labels"
-    if about.role == "search":
-        said += "; not yet confirmed" if study.confirm.runs else "; not confirmed"
-    if about.none_ahead:
-        said += "; no config of the search is ahead of the base on the runs they share: none was confirmed"
-    said += "."
-    return capitalized(said) if ranked.preset else said
-
-
-def _side(difference: float) -> str:
-    return "below" if difference < 0 else "above" if difference > 0 else "from"
+    return replace(found, sentence=sentences.sentence(found, about))
 
 
 def _nothing(name: str, rows: Sequence[Row]) -> str:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from cbe.configs import Role, Row, grouped, is_finite
 from cbe.errors import InputError
 from cbe.report.best import Ranked, best, images_counted
-from cbe.report.configs import Role, Row, grouped, is_finite
 from cbe.report.lookup import data_facts, read_study, trial_row
 from cbe.report.paired import Difference, Pair, most_between, paired
 from cbe.report.published import data_name

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from cbe.report.configs import Config, is_finite
+from cbe.configs import Config, is_finite
 from cbe.spec import Objective
 
 Costs = tuple[float, ...]  # of each objective, less is better

@@ -22,7 +22,7 @@ import optuna
 from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.trial import FrozenTrial, TrialState
 
-from cbe.report.configs import Row, counts
+from cbe.configs import Row, counts
 from cbe.spec import StudyConfig
 from cbe.store.history import remembered
 from cbe.words import plural

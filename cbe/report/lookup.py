@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from cbe.configs import Row
 from cbe.errors import InputError
-from cbe.report.configs import Row
 from cbe.spec import StudyConfig
 from cbe.store.folder import DATA_FILE, Store, StudyFolder
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from cbe.configs import Role
 from cbe.report.intervals import Interval
 from cbe.report.paired import Difference
 from cbe.spec import StudyConfig
@@ -43,6 +44,23 @@ UNITS = {  # of every metric that can be the first objective
     "test_error": Unit("test error", 100, " %", " points", 1),
     "validation_loss": Unit("validation loss", 1, "", "", 3),
 }
+
+
+_CALLED = {"paper": "the paper's config", "base": "the base"}
+
+
+def called(name: str) -> str:
+    """A config in a sentence.
+
+    >>> called("paper"), called("t0007")
+    ("the paper's config", 't0007')
+    """
+    return _CALLED.get(name, name)
+
+
+def leads(name: str, role: Role, value: str) -> str:
+    """Which config ranks first, before there is a verdict on it."""
+    return f"{name} leads the {'search' if role == 'search' else 'confirmation'} with {value}"
 
 
 def figure(unit: Unit, mean: float, interval: Interval | None, n: int) -> str:

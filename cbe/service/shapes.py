@@ -64,6 +64,7 @@ class StandingShape(BaseModel):
     metric: str | None
     best: float | None
     best_trial: str | None
+    best_role: str | None
     updated: datetime | None
     elapsed_s: float | None
     eta_s: tuple[float, float] | None

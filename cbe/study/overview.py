@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from cbe.configs import leader
 from cbe.errors import InputError
 from cbe.spec import StudyConfig
 from cbe.store.folder import Store, StudyFolder
@@ -62,8 +63,9 @@ class Overview:
     confirm: Part | None
     counts: dict[str, int]  # trials by state
     metric: str | None
-    best: float | None  # of the search's trials that were trained to the end
-    best_trial: str | None
+    best: float | None  # the mean of the config that ranks first, over runs that were trained to their end
+    best_trial: str | None  # the first of that config
+    best_role: str | None  # whose runs it ranks by: the search's, or the confirmation's
     updated: datetime | None
     elapsed_s: float | None  # that its drivers have run, all starts together, as the last one said
     eta_s: tuple[float, float] | None  # seconds left at least and at most, while it runs
@@ -124,13 +126,6 @@ def in_order(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (row["role"] != "search", row["trial"]))
 
 
-def best_of(searched: Iterable[Row], direction: str) -> Row | None:
-    """The best of the search's trials that were trained to the end."""
-    sign = 1 if direction == "minimize" else -1
-    measured = [row for row in searched if row["state"] == "completed" and _is_finite(row["objective"])]
-    return min(measured, key=lambda row: (sign * row["objective"], row["trial"]), default=None)
-
-
 def overviews(store: Store) -> Iterator[Overview]:
     """Every study of the store, one that cannot be read included."""
     for name in store.names():
@@ -189,7 +184,7 @@ def _overview(study: StudyConfig, last: Status, rows: Sequence[Row]) -> Overview
     search = Part(_ended(searched), study.trials)
     most = study.confirm_runs
     confirmed = [row for row in rows if row["role"] == "confirm"]
-    found, said = best_of(searched, study.objectives[0].direction), last.plain
+    found, said = leader(rows, study), last.plain
     eta_s = said.get("eta_s") if last.alive else None
     spent = _spent(rows, said.get("idle") or {})
     return Overview(
@@ -202,8 +197,9 @@ def _overview(study: StudyConfig, last: Status, rows: Sequence[Row]) -> Overview
         confirm=Part(_ended(confirmed), said.get("confirmations", most)),
         counts=dict(Counter(row["state"] for row in rows)),
         metric=study.objectives[0].metric,
-        best=found["objective"] if found else None,
-        best_trial=found["trial"] if found else None,
+        best=found.mean if found else None,
+        best_trial=found.trial if found else None,
+        best_role=found.role if found else None,
         updated=max((row["updated"] for row in rows if row["updated"]), default=None),
         elapsed_s=said.get("elapsed_s"),
         eta_s=(eta_s[0], eta_s[1]) if eta_s else None,

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from cbe.configs import Leader, leader
 from cbe.spec import StudyConfig
 from cbe.study.agenda import Agenda
 from cbe.study.ledger import Ledger
-from cbe.study.overview import Row, best_of
+from cbe.study.overview import Row
 from cbe.study.shown import chosen, done
 
 Watch = Callable[["Progress"], AbstractContextManager[Any]]  # shows a study while it runs
@@ -81,8 +82,8 @@ class Progress:
         return time.monotonic() - self.started
 
     @property
-    def best(self) -> Row | None:
-        return best_of(self.rows("search"), self.study.objectives[0].direction)
+    def leader(self) -> Leader | None:
+        return leader(self.rows(), self.study)
 
     @property
     def steps_per_s(self) -> float:
@@ -118,7 +119,7 @@ class Progress:
         return self.study.confirm_runs
 
     def to_plain(self) -> dict[str, Any]:
-        rows, best = self.rows(), self.best
+        rows, best = self.rows(), self.leader
         return {
             "study": self.name,
             "stage": self.stage,
@@ -133,7 +134,7 @@ class Progress:
                 {key: row[key] for key in ("trial", "role", "step", "steps", "objective")}
                 for row in chosen(rows, None, "running")
             ],
-            "best": {key: best[key] for key in ("trial", "config_id", "objective")} if best else None,
+            "best": {"trial": best.trial, "role": best.role, "objective": best.mean} if best else None,
             "eta_s": self.eta_s,
             "steps_per_s": round(self.steps_per_s, 2),
             "failures": len(chosen(rows, None, "failed")),

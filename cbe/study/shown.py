@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from cbe.configs import Leader, Role, counts, pair_of
 from cbe.study.overview import ENDED, Details, Row
 
 
@@ -36,8 +37,8 @@ class Shown(Protocol):
 
     def rows(self, role: str | None = None, state: str | None = None) -> Sequence[Row]: ...
     @property
-    def best(self) -> Row | None:
-        """Of the search's trials that were trained to the end."""
+    def leader(self) -> Leader | None:
+        """The config that ranks first; None before a trial was trained to its end."""
 
     @property
     def elapsed_s(self) -> float | None: ...
@@ -101,9 +102,15 @@ class Told:
         return chosen(self.details.trials, role, state)
 
     @property
-    def best(self) -> Row | None:
-        best = self.details.overview.best_trial
-        return next((row for row in self.details.trials if row["trial"] == best), None)
+    def leader(self) -> Leader | None:
+        about, trials = self.details.overview, self.details.trials
+        first = next((row for row in trials if row["trial"] == about.best_trial), None)
+        if first is None or about.best is None:
+            return None
+        role: Role = "confirm" if about.best_role == "confirm" else "search"
+        own = (row for row in trials if row["config_id"] == first["config_id"] and row["role"] == role)
+        n = len({pair_of(row) for row in own if counts(row)})
+        return Leader(first["trial"], first["preset"], first["params"], role, about.best, n)
 
     @property
     def elapsed_s(self) -> float | None:

@@ -13,12 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cbe.configs import Row, grouped, is_finite
 from cbe.errors import InputError
+from cbe.names import config_names, trial_order
 from cbe.report.best import Answer, Ranked, best
-from cbe.report.configs import Row, grouped, is_finite
 from cbe.report.lookup import data_facts, read_study
 from cbe.report.machines import Machines, machines
-from cbe.report.names import config_names, trial_order
+from cbe.report.progress import Progress, read_progress
 from cbe.spec import Objective, StudyConfig
 from cbe.store.folder import StudyFolder
 
@@ -27,8 +28,6 @@ Matrices = Mapping[str, Sequence[Sequence[float]]]  # the last ones of a trial, 
 
 MOST_CURVES = 200
 _RANKED = 5
-_STATUS = "status.json"
-_SILENT_S = 20.0  # a driver speaks every two seconds
 
 _TRIALS = (
     *("trial", "role", "preset", "state", "config_id", "params", "config", "seed", "split_seed"),
@@ -41,16 +40,6 @@ _PAPER = (  # what the paper's own figures are of
     *("sampling_rate_ensemble", "head_correlation", "head_disagreement"),
     *("variance_ensemble", "variance_heads"),
 )
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How the study stood when it was read."""
-
-    state: str  # running, silent, finished, stopped, interrupted, new
-    why: str | None
-    heard: datetime | None
-    elapsed_s: float | None
 
 
 @dataclass(frozen=True)
@@ -139,8 +128,8 @@ def gather_any(folder: StudyFolder) -> Evidence:
     study, now = read_study(folder), datetime.now(UTC)
     rows = folder.table("trials", _TRIALS).to_pylist()
     rows.sort(key=trial_order)
-    progress = _progress(folder, now)
-    if progress.state != "running":  # nobody is left to go on with them
+    progress = read_progress(folder, now)
+    if not progress.running:  # nobody is left to go on with them
         rows = [row | {"state": "interrupted"} if row["state"] == "running" else row for row in rows]
     answer, reason = _answer(folder, study, rows)
     chosen = [trial for ranked in _chosen(answer).values() for trial in ranked.trials]
@@ -225,19 +214,3 @@ def _data(folder: StudyFolder) -> DataFacts:
     plain = data_facts(folder) or {}
     classes, warnings = (tuple(map(str, plain.get(key) or ())) for key in ("classes", "warnings"))
     return DataFacts(classes, str(plain.get("sentence") or ""), warnings)
-
-
-def _progress(folder: StudyFolder, now: datetime) -> Progress:
-    content = folder.read(_STATUS)
-    try:
-        plain = json.loads(content) if content else {}
-        heard = datetime.fromtimestamp(float(plain["beat"]), UTC) if "beat" in plain else None
-    except (ValueError, TypeError, OverflowError):
-        plain, heard = {}, None
-    state = str(plain.get("state", "new"))
-    if state == "running" and (heard is None or (now - heard).total_seconds() > _SILENT_S):
-        state = "silent"
-    why, elapsed = plain.get("stop_reason") or plain.get("why"), plain.get("elapsed_s")
-    return Progress(
-        state, str(why) if why else None, heard, float(elapsed) if isinstance(elapsed, int | float) else None
-    )

@@ -102,7 +102,6 @@ def content(evidence: Evidence, found: Mapping[str, Sequence[Panel]]) -> dict[st
         "evidence": evidence,
         "panels": found,
         "ranking": tables.ranking(evidence),
-        "difference_note": tables.difference_note(evidence),
         "configs": keys,
         "searched": searched,
         "facts": tables.facts(evidence),

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Any
 
 from cbe import __version__
+from cbe.configs import Row, is_finite
 from cbe.report.best import Answer, Ranked
-from cbe.report.configs import Row, is_finite
 from cbe.report.page.evidence import Evidence, point_of
 from cbe.report.page.numbers import METRICS, figure, number, usd
 from cbe.report.page.panel import shown
@@ -119,23 +119,6 @@ def _gap(answer: Answer, found: Difference | None, verdict: str | None = None) -
         return Gap(NOTHING, "", "")
     mean, low, high = (number(answer.metric, each, sign=True) for each in (found.mean, *found.interval))
     return Gap(mean, f"{low} to {high}", verdict or "")
-
-
-def difference_note(evidence: Evidence) -> str:
-    """What the differences of the ranking are, and how far their intervals hold."""
-    answer = evidence.answer
-    if answer is None:
-        return ""
-    said = "Differences are paired: over runs on the same seed and label split, with a 95 % interval"
-    if not answer.confirmed:
-        return (
-            f"{said}. No verdict is given without a confirmation: the search chose the best of many configs, "
-            "which makes its difference look too large."
-        )
-    said += (
-        ". Those to the base hold at every look, pair after pair, for all configs that are compared with it."
-    )
-    return f"{said} The search’s own figure looks too good, because it was used to choose the config."
 
 
 def searched(evidence: Evidence) -> tuple[list[str], list[tuple[str, str, list[str]]]]:
@@ -316,11 +299,12 @@ def _distinct(rows: Sequence[Row], column: str) -> str:
 
 
 def searched_best(evidence: Evidence) -> str:
-    """The best of the search alone, for a study that has no answer to give yet."""
+    """The best of the search at its last evaluation, for a study in which no trial has completed yet."""
     valued = [row for row in evidence.search if is_finite(row["objective"])]
     if not valued:
         return ""
     better = min if evidence.objective.direction == "minimize" else max
     best = better(valued, key=lambda row: row["objective"])
     value = figure(evidence.objective.metric, best["objective"])
-    return f"Best so far: {best['trial']} ({best['state']}) with {value}."
+    at = f"at step {best['step'] or 0:,} of {best['steps']:,}" if best["steps"] else "at its last evaluation"
+    return f"{best['trial']} ({best['state']}) leads {at} with {value}."

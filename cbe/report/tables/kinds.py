@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from statistics import mean
 
+from cbe.configs import Config, Row
 from cbe.report import published
-from cbe.report.configs import Config, Row
 from cbe.report.tables.render import PAPER, Table
 from cbe.report.tables.runs import ERRORS, NOTHING, Runs, called, cell, named
 from cbe.spec import StudyConfig

@@ -10,9 +10,9 @@ from functools import cached_property
 from statistics import mean, stdev
 from typing import Literal
 
+from cbe.configs import Config, Role, Row, deciding_role, grouped, is_finite, pair_of
+from cbe.names import config_names
 from cbe.report.best import Ranked, best
-from cbe.report.configs import Config, Role, Row, deciding_role, grouped, is_finite, pair_of
-from cbe.report.names import config_names
 from cbe.report.paired import Pair
 from cbe.report.published import DATA, NAMES, data_name, labels, setting
 from cbe.spec import StudyConfig

@@ -5,7 +5,7 @@ import { announce, arrange, bar, el, show, stateMark, write } from "./dom.js";
 import { ACTIVE, STATES, ago, figure, metric, moment, ordinal, span, spent } from "./words.js";
 
 const MOST = 200; // rows, until more are asked for
-const COLUMNS = ["Study", "State", "Progress", "Best of search", "Spent", "Time left", "Owner", "Updated"];
+const COLUMNS = ["Study", "State", "Progress", "Best so far", "Spent", "Time left", "Owner", "Updated"];
 
 export function open(main, me, connected) {
   document.title = "Studies · CBE Studies";
@@ -99,7 +99,7 @@ function lineOf(name) {
   const money = el("div"), hours = el("small"), left = el("div"), owner = el("div"), updated = el("time");
   const row = el("tr", { role: "row", "data-study": name },
     el("th", { scope: "row", role: "rowheader" }, link, question),
-    cell("State", states, why), cell("Progress", bars.search, bars.confirm), cell("Best of search", best, of),
+    cell("State", states, why), cell("Progress", bars.search, bars.confirm), cell("Best so far", best, of),
     cell("Spent", money, hours), cell("Time left", left), cell("Owner", owner), cell("Updated", updated));
 
   const line = { row, standing: null };

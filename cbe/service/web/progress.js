@@ -3,6 +3,7 @@
 import { arrange, bar, el, facts, show, write } from "./dom.js";
 import { ACTIVE, duration, figure, metric, number, plural, point, span, spent } from "./words.js";
 
+const BY = { search: "by the search", confirm: "by the confirmation" };
 const MOST = 12; // trials shown one by one
 
 export function progress(openTrial) {
@@ -23,7 +24,7 @@ export function progress(openTrial) {
     const best = typeof now.best === "number" ? `${figure(now.metric, now.best)} ${metric(now.metric)}` : "";
     told.hidden = !active; // of one that rests, the report says all this
     told.fill({
-      "Best so far": best && now.best_trial ? `${best}, ${now.best_trial}` : best,
+      "Best so far": best && now.best_trial ? `${best}, ${now.best_trial}, ${BY[now.best_role] || ""}` : best,
       "Time left": now.eta_s ? span(...now.eta_s) : "",
       Pace: now.steps_per_s ? `${now.steps_per_s.toPrecision(3)} steps/s` : "",
       "Running for": now.elapsed_s ? duration(now.elapsed_s) : "",

@@ -20,11 +20,12 @@ from cbe.report.page.panels.matters import matters
 from cbe.report.page.panels.paper import heads, lemma, pseudo_labels
 from cbe.report.page.panels.parallel import parallel
 from cbe.report.page.panels.pareto import pareto
+from cbe.report.page.panels.race import race
 from cbe.report.page.panels.slices import slices
 
 Maker = Callable[[Evidence], Panel | None]
 
-SEARCH: tuple[Maker, ...] = (history, curves, pareto, matters, parallel, slices)
+SEARCH: tuple[Maker, ...] = (race, history, curves, pareto, matters, parallel, slices)
 CONFIGS: tuple[Maker, ...] = (intervals,)
 PAPER: tuple[Maker, ...] = (pseudo_labels, ablation, confusions, heads, lemma)
 COST: tuple[Maker, ...] = (machines,)

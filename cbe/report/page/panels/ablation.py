@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import sqrt
 from typing import Any
 
-from cbe.report.configs import Row, counts
+from cbe.configs import Row, counts
 from cbe.report.page.evidence import Evidence, point_of
 from cbe.report.page.numbers import METRICS
 from cbe.report.page.panel import SERIES, Panel, band, legend, shown, step_axis, value_axis

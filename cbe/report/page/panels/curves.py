@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cbe.report.configs import Row
+from cbe.configs import Row
 from cbe.report.page.evidence import Evidence
 from cbe.report.page.numbers import METRICS
 from cbe.report.page.panel import (

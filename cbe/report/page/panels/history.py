@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cbe.report.configs import Row, counts, is_finite
+from cbe.configs import Row, counts, is_finite
 from cbe.report.page.evidence import Evidence
 from cbe.report.page.numbers import METRICS
 from cbe.report.page.panel import ACCENT, COLOURS, MARKS, MUTED, NAMES, Panel, legend, scaled, value_axis

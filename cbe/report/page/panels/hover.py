@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cbe.report.configs import Row
+from cbe.configs import Row
 from cbe.report.page.evidence import Evidence, point_of
 from cbe.report.page.panel import escape, shown
 

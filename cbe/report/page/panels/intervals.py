@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from cbe.configs import is_finite
 from cbe.report.best import Answer, Ranked
-from cbe.report.configs import is_finite
 from cbe.report.page.evidence import Evidence
 from cbe.report.page.numbers import METRICS
 from cbe.report.page.panel import COLOURS, MARKS, MUTED, Panel, escape, scaled, value_axis

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cbe.report.configs import counts
+from cbe.configs import counts
 from cbe.report.importance import MOST, RESAMPLES, importances
 from cbe.report.page.evidence import Evidence
 from cbe.report.page.panel import ACCENT, Panel, escape

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cbe.report.configs import Row, counts
+from cbe.configs import Row, counts
 from cbe.report.page.evidence import Evidence, point_of
 from cbe.report.page.numbers import METRICS, number
 from cbe.report.page.panel import FAINT, MARKS, Panel, escape, shown

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
-from cbe.report.configs import grouped, is_finite
-from cbe.report.names import config_names
+from cbe.configs import grouped, is_finite
+from cbe.names import config_names
 from cbe.report.page.evidence import Evidence
 from cbe.report.page.numbers import METRICS
 from cbe.report.page.panel import ACCENT, COLOURS, MARKS, MUTED, Panel, escape, legend, scaled, value_axis

@@ -1,23 +1,23 @@
-"""A study's trials, grouped by config, and the runs of each that its figures are of."""
+"""A study's trials, grouped by config: the runs that their figures are of, and in what order they rank."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
 
-from cbe.report.names import trial_order
-from cbe.report.paired import Pair
+from cbe.names import trial_order
 from cbe.spec import StudyConfig
+from cbe.verdicts import Pair
 
 Row = Mapping[str, Any]
 Role = Literal["search", "confirm"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Config:
     """All trials of one config, those of the search first."""
 
@@ -95,6 +95,72 @@ def no_config_is_ahead(
         return not shared or sign * sum(runs[pair] - theirs[pair] for pair in shared) < 0
 
     return not any(map(is_ahead, sampled))
+
+
+def ranking_role(configs: Sequence[Config], rows: Iterable[Row], study: StudyConfig) -> Role:
+    """Whose runs rank the configs: the confirmation's, also where no config of the search is worth one."""
+    if no_config_is_ahead(configs, rows, study.objectives[0].direction):
+        return "confirm"
+    return deciding_role(configs)
+
+
+def in_order(
+    configs: Iterable[Config],
+    role: Role,
+    direction: Literal["minimize", "maximize"],
+    last: Set[str] = frozenset(),
+) -> list[Config]:
+    """The configs that have runs in a role, the best first; those named as `last` after all others.
+
+    Configs may have run on different seeds and label splits. So they rank by their mean difference to the
+    base on the runs that they share with it.
+    """
+    runs = {config: found for config in configs if (found := config.runs(role))}
+    base = next((found for config, found in runs.items() if config.preset == "base"), {})
+    most = max((len(found) for config, found in runs.items() if not config.preset), default=0)
+    sign = 1 if direction == "minimize" else -1
+
+    def merit(config: Config) -> tuple[Any, ...]:
+        # The search stops or drops a config where it is bad: what ended on most runs comes first. The presets
+        # are never dropped, so that their number of runs says nothing.
+        finished = -most if config.preset else -len(runs[config])
+        behind = finished if role == "search" else 0
+        return (config.config_id in last, behind, sign * _difference(runs[config], base), config.first_trial)
+
+    return sorted(runs, key=merit)
+
+
+def _difference(runs: Mapping[Pair, float], base: Mapping[Pair, float]) -> float:
+    """The mean difference to the base: of shared runs, or of the means where there are none."""
+    if shared := runs.keys() & base.keys():
+        return fmean(runs[pair] - base[pair] for pair in sorted(shared))
+    return fmean(runs.values()) - (fmean(base.values()) if base else 0.0)
+
+
+@dataclass(frozen=True)
+class Leader:
+    """The config that ranks first."""
+
+    trial: str  # its first
+    preset: str | None  # paper or base
+    params: str | None  # what was sampled, as JSON
+    role: Role  # whose runs it ranks by
+    mean: float
+    n: int
+
+
+def leader(rows: Iterable[Row], study: StudyConfig) -> Leader | None:
+    """The config that ranks first in a study's answer; None before a trial was trained to its end."""
+    rows = list(rows)
+    configs = grouped(rows, study)
+    role = ranking_role(configs, rows, study)
+    ordered = in_order(configs, role, study.objectives[0].direction)
+    if not ordered:
+        return None
+    first = ordered[0]
+    runs = first.runs(role)
+    params = first.rows[0]["params"]
+    return Leader(first.first_trial, first.preset, params, role, fmean(runs.values()), len(runs))
 
 
 def counts(row: Row) -> bool:
