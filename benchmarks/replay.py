@@ -16,7 +16,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import count
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -120,7 +119,7 @@ class Landscape:
         return int(distance.argmin())
 
     def check(self) -> dict[str, float]:
-        """How well the rule predicts the true error of configs left out: in ten parts, weights fitted anew."""
+        """How well the rule predicts the true error of configs left out (tenfold, weights fitted anew)."""
         numbers = [n for n in range(len(self.configs)) if n != BASE]
         predicted, kept = np.zeros(len(self.configs)), self.__dict__.get("_weights")
         for part in range(10):
@@ -141,7 +140,7 @@ class Landscape:
 
 
 class Draw:
-    """One replicate: which recorded pairs the search sees, in which order, and what is drawn for the others."""
+    """One replicate: which recorded pairs the search sees, and what is drawn for the others."""
 
     def __init__(self, landscape: Landscape, seed: int) -> None:
         self._land, rng = landscape, np.random.default_rng(seed)
@@ -247,7 +246,8 @@ class Replay:
     def _curve(self, trial: Trial) -> list[dict[str, float]]:
         given = Assignment.from_plain(trial.config)
         config = {"paper": PAPER, "base": BASE}.get(given.preset or "", -1)
-        config = self._land.nearest(given.point) if config < 0 else config
+        if config < 0:  # what is not searched is the paper's
+            config = self._land.nearest({**self._land.points[PAPER], **given.point})
         self.stands_for[self.ledger.rows[given.trial]["config_id"]] = config
         fresh = given.role == "confirm"
         pairs = self._study.confirm_pairs if fresh else self._study.pairs

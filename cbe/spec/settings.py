@@ -35,10 +35,10 @@ class Objective(Section):
 
 
 class Sampler(Section):
-    """What suggests the next config: by prior and TPE, or one of Optuna's samplers."""
+    """What suggests the next config: by prior and a model of the space, or one of Optuna's samplers."""
 
     # which sampler
-    name: Literal["prior", "tpe", "gp", "cmaes", "nsga2", "random", "grid", "sobol"] = "tpe"
+    name: Literal["prior", "tpe", "gp", "cmaes", "nsga2", "random", "grid", "sobol"] = "prior"
     seed: Seed = 0  # makes the suggestions repeatable
 
 
@@ -51,7 +51,7 @@ class Scheduler(Section):
     """How trials with poor results are ended early."""
 
     # which of Ray Tune's schedulers, or race: trials pause at rungs, and the best go on
-    name: Literal["asha", "hyperband", "pbt", "median", "race", "none"] = "asha"
+    name: Literal["race", "asha", "hyperband", "pbt", "median", "none"] = "race"
     grace: Annotated[float, Field(gt=0, lt=1)] | Count = 0.1  # steps, or their share, that every trial gets
     reduction: Annotated[int, Field(ge=2)] = 3  # of so many trials at a rung, one goes on
     # where race compares trials, as shares of the steps; null: 1/2 and 2/3
