@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 
 Array = np.ndarray[Any, Any]
 
-ITERATIONS = 20  # of a fit, which goes on from the last one
+ITERATIONS = 15  # of a fit, which goes on from the last one
 _ROOT5 = math.sqrt(5)
 
 
@@ -26,26 +26,31 @@ NOISE = (math.log(0.1), 1.0)  # variance of what is not
 
 
 class GaussianProcess:
-    """Predicts values and how sure they are; `groups` names the dimensions that share a length scale."""
+    """Predicts values and how sure they are; `groups` names the dimensions that share a length scale.
+
+    Hyperparameters are fitted again whenever there is a tenth more to fit them to.
+    """
 
     def __init__(self, groups: Array) -> None:
         self._groups = groups
         believed = np.array([*[LENGTH] * (int(groups.max()) + 1), SIGNAL, NOISE])
         self._means, self._deviations = believed.T
         self._theta = self._means.copy()
+        self._due = 0  # values with which the hyperparameters are to be fitted again
 
     def fit(self, places: Array, values: Array, more_noise: Array, keep: bool = False) -> GaussianProcess:
         """Takes in values at places, and by what factor each one is noisier than others.
 
-        The hyperparameters are fitted too, unless they are to be kept.
+        The hyperparameters are fitted too where that is due, unless they are to be kept.
         """
         self._places, self._mean, self._scale = places, float(values.mean()), float(values.std()) or 1.0
         self._more, self._values = more_noise, (values - self._mean) / self._scale
         squares = (places[:, None, :] - places[None, :, :]) ** 2
         count = len(self._means) - 2
         self._squares = np.stack([squares[:, :, self._groups == n].sum(axis=2) for n in range(count)])
-        if not keep:
+        if not keep and len(values) >= self._due:
             self._maximise()
+            self._due = math.ceil(1.1 * len(values))
         self._factor = cho_factor(self._covariance()[0], lower=True)
         self._solved = cho_solve(self._factor, self._values)
         return self
