@@ -169,7 +169,15 @@ _DIGITS = """\
 _CPU = "a machine without a GPU: a small network and short runs"
 _GPU = "a machine with a GPU"
 _SIZES = {
-    False: {"model": "wrn-10-1", "bn": 0.05, "steps": 300, "batch": 16, "ema": 0.98, "trials": 12, "runs": 3},
+    False: {
+        "model": "wrn-10-1",
+        "bn": 0.05,
+        "steps": 300,
+        "batch": 16,
+        "ema": 0.98,
+        "trials": 24,
+        "runs": 12,
+    },
     True: {
         "model": "wrn-28-2",
         "bn": 0.01,
@@ -177,7 +185,7 @@ _SIZES = {
         "batch": 32,
         "ema": 0.999,
         "trials": 20,
-        "runs": 3,
+        "runs": 12,
     },
 }
 _TEXT = """\
@@ -204,11 +212,11 @@ search: default
 # search:
 #   ensemble.heads: {{int: [2, 8]}}
 #   method.threshold: {{float: [0.7, 0.99]}}
-#   loss.weights.lb: {{float: [0.1, 10], log: true}}
+#   loss.weights.lb: {{float: [0.1, 4], log: true, prior: {{at: 1}}}}
 #   training.lr: {{float: [0.01, 0.1], log: true}}
 #   loss.target: [soft, hard]
 
-scheduler: {{name: asha, grace: 0.2}}  # ends poor trials early; every trial gets a fifth of its steps
+scheduler: race  # trials pause at half of their steps, and the best third goes on
 
 # The study stops at whichever comes first. `cbe resume` continues with a larger budget.
 budget: {{trials: {trials}, wall_hours: 2}}
