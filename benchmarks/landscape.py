@@ -3,6 +3,8 @@
     python -m benchmarks.landscape record digits  # goes on where it was stopped
     python -m benchmarks.landscape signal digits  # what predicts the end, and how early
 
+Fashion-MNIST is read as Parquet from data/fashion_mnist, or from where CBE_FASHION_MNIST says.
+
 A search strategy replayed on a landscape (`python -m benchmarks.search`) costs milliseconds where the real
 one costs minutes, and the true error of what it chooses is known.
 """
@@ -71,7 +73,7 @@ def plans() -> dict[str, Plan]:
         "fashion",
         data={
             "source": "parquet",
-            "path": os.environ.get("CBE_FASHION_MNIST", "../shared/data/fashion_mnist"),
+            "path": os.environ.get("CBE_FASHION_MNIST", "data/fashion_mnist"),
             "labels": 40,
             "validation": 500,
             "size": 16,
@@ -158,6 +160,7 @@ def pack(name: str) -> None:
     """Writes what is on record as one Parquet file, with the study and the machine beside it."""
     from benchmarks.harness import machine
 
+    plan = plans()[name]
     floats = pa.list_(pa.float32())
     schema = pa.schema(
         [
@@ -166,11 +169,10 @@ def pack(name: str) -> None:
             *((metric, floats) for metric in METRICS),
         ],
         metadata={
-            "study": json.dumps(plans()[name].study.to_plain()),
+            "study": json.dumps(plan.study.to_plain()),
             "machine": json.dumps(machine()),
         },
     )
-    plan = plans()[name]
     rows = [
         row
         for row in recorded(FOLDER / f"{name}.jsonl")

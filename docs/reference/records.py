@@ -44,6 +44,47 @@ def simulator() -> str:
     )
 
 
+def search() -> str:
+    """Search strategies on recorded landscapes."""
+    record, found = _read("search"), []
+    for name, each in record["landscapes"].items():
+        targets = [f"{100 * target:.2f} %" for target in each["targets"]]
+        rows = [
+            [contender, *map(_steps, row["steps"]), _end(row["end"]), f"{row['spent']:,.0f}"]
+            for contender, row in each["contenders"].items()
+        ]
+        verdicts = each["verdicts"]
+        large, said = verdicts["of 2 points or more"], verdicts["said"]
+        words = ", ".join(f"{count} {word}" for word, count in sorted(said.items()))
+        decided = "none" if large["decided"] is None else f"{100 * large['decided']:.0f} %"
+        found.append(
+            f"**{name}**, {each['configs']} configs on {each['pairs']} pairs; the base has "
+            f"{_percent(each['base'])} %, the paper's config {_percent(each['paper'])} %.\n\n"
+            f"{table(['contender', *targets, 'true error at the end, %', 'steps in all'], rows)}\n\n"
+            f"Verdicts at the default budget (n = {verdicts['n']}): {words}; wrong: "
+            f"{100 * verdicts['wrong']:.1f} %. Decided of {large['n']} true differences of 2 points or more: "
+            f"{decided}. Points that are not on record are answered by the nearest that is: rank correlation "
+            f"{each['rule']['rank correlation']:.2f} on configs left out."
+        )
+    found.append(
+        f"Medians and quartiles of {record['replicates']} replicates, and how many reach the target. A "
+        f"suggestion after 200 trials takes the driver {record['suggestion_ms']:.0f} ms. {_machine(record)}"
+    )
+    return "\n\n".join(found)
+
+
+def _steps(found: Any) -> str:
+    middle, low, high = (
+        "–" if each is None else f"{each:,.0f}" for each in (found["median"], *found["quartiles"])
+    )
+    return f"{middle} ({low} to {high}), {100 * found['reached']:.0f} %"
+
+
+def _end(found: Any) -> str:
+    low, high = found["quartiles"]
+    return f"{100 * found['median']:.2f} ({100 * low:.2f} to {100 * high:.2f})"
+
+
 def _percent(share: float) -> str:
     return f"{100 * share:.1f}"
 
