@@ -58,7 +58,14 @@ class Plan:
 
 
 def _study(name: str, **sections: Any) -> StudyConfig:
-    return StudyConfig.model_validate({"name": name, "method": "fixmatch", **sections})
+    """A study of the default search, believed in firmly enough to draw configs near the paper's."""
+    study = StudyConfig.model_validate({"name": name, "method": "fixmatch", **sections})
+    firm = {
+        key: {**parameter.model_dump(), "prior": {"at": parameter.prior.at, "confidence": "medium"}}
+        for key, parameter in study.search.items()
+        if parameter.prior
+    }
+    return StudyConfig.model_validate({**study.to_plain(), "search": firm})
 
 
 def plans() -> dict[str, Plan]:

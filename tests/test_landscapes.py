@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import numpy as np
@@ -18,6 +19,8 @@ def test_a_landscape_has_all_runs_of_its_plan_and_is_small(name: str) -> None:
     rows, plan = pq.read_table(FOLDER / f"{name}.parquet").to_pylist(), plans()[name]
     runs = Counter((row["config"], row["pair"]) for row in rows)
     assert set(runs.values()) == {1} and len(runs) == (plan.configs + 2) * plan.pairs
+    planned = dict(enumerate(plan.points()))
+    assert all((row["source"], json.loads(row["point"])) == planned[row["config"]] for row in rows)
     by_prior = {row["config"] for row in rows if row["source"] == "prior"}
     assert len(by_prior) == -(-plan.configs // 3)
     assert (FOLDER / f"{name}.parquet").stat().st_size < 5_000_000

@@ -272,7 +272,7 @@ def _curves(folder: StudyFolder, ledger: Ledger) -> Iterator[Curve]:
     ended = {row["trial"] for row in ledger.in_role("search") if row["state"] in FINAL and row["step"]}
     if not ended:
         return
-    found = folder.table("metrics", list(dict.fromkeys(["trial", "step", metric, "validation_loss"])))
+    found = folder.table("metrics", ["trial", "step", metric])
     in_order = found.sort_by([("trial", "ascending"), ("step", "ascending")]).to_pylist()
     for name, reports in groupby(in_order, key=lambda row: row["trial"]):
         if name in ended:
@@ -284,9 +284,4 @@ def _searched(ledger: Ledger, trial: str, reports: Reports) -> Iterator[Curve]:
     row, metric = ledger.rows[trial], ledger.study.objectives[0].metric
     if row["role"] == "search" and not row["preset"]:
         objective = [(each["step"], each[metric]) for each in reports if each.get(metric) is not None]
-        loss = {
-            each["step"]: each["validation_loss"]
-            for each in reports
-            if each.get("validation_loss") is not None
-        }
-        yield Curve(trial, objective, (row["seed"], row["split_seed"]), loss)
+        yield Curve(trial, objective, (row["seed"], row["split_seed"]))

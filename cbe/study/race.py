@@ -8,9 +8,9 @@ have reached the rung.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import cbe.environment  # noqa: F401  before Ray
 
@@ -19,22 +19,9 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import ConcurrencyLimiter
 
-LOSS = "validation_loss"
-
-
-class Score(NamedTuple):
-    """What a trial had reached at a rung."""
-
-    loss: float | None
-    objective: float
-
 
 class Race(TrialScheduler):
-    """Compares trials at rungs, all of them on the same seed and label split.
-
-    Where `by_loss`, they are compared by the validation loss as long as all of them have one, else by the
-    objective.
-    """
+    """Compares trials at rungs by the objective, all of them on the same seed and label split."""
 
     _supports_buffered_results = False
 
@@ -44,24 +31,23 @@ class Race(TrialScheduler):
         reduction: int,
         metric: str,
         mode: str,
-        by_loss: bool,
         judges: Callable[[Trial], bool],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._judges = judges
-        self._rungs, self._reduction, self._by_loss = tuple(rungs), reduction, by_loss
+        self._rungs, self._reduction = tuple(rungs), reduction
         self._objective, self._sign = metric, 1 if mode == "min" else -1
-        self._scores: list[dict[str, Score]] = [{} for _ in rungs]
+        self._scores: list[dict[str, float]] = [{} for _ in rungs]
         self._passed: list[set[str]] = [set() for _ in rungs]
         self._paused: dict[str, tuple[Trial, int]] = {}  # those that wait, and at which rung
         self._promoted: dict[str, Trial] = {}  # those that have a place and are about to go on
         self._failed: set[str] = set()
 
-    def replay(self, name: str, curve: Iterable[tuple[int, Score]]) -> None:
+    def replay(self, name: str, curve: Iterable[tuple[int, float]]) -> None:
         """Takes in a trial that ended before the study was resumed."""
         points = list(curve)
         for rung, step in enumerate(self._rungs):
-            reached = [score for at, score in points if at >= step]
+            reached = [value for at, value in points if at >= step]
             if reached:
                 self._scores[rung][name] = reached[0]
             if len(reached) > 1:
@@ -75,12 +61,12 @@ class Race(TrialScheduler):
                 self._passed[rung].add(_name(trial))
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        name, score = _name(trial), self._score(result)
+        name, value = _name(trial), result.get(self._objective)
         for rung, step in enumerate(self._rungs):
             if step > result["step"]:
                 break
             # The first is what counts: a trial that lost its process may report a rung again.
-            self._scores[rung].setdefault(name, score)
+            self._scores[rung].setdefault(name, math.nan if value is None else float(value))
             if name in self._passed[rung]:
                 continue
             if name not in self._best(rung):
@@ -134,22 +120,12 @@ class Race(TrialScheduler):
     def _by_step(self) -> Iterator[tuple[set[str], int]]:
         return zip(self._passed, self._rungs, strict=True)
 
-    def _score(self, result: Mapping[str, Any]) -> Score:
-        value, loss = result.get(self._objective), result.get(LOSS)
-        return Score(None if loss is None else float(loss), math.nan if value is None else float(value))
-
     def _ranked(self, rung: int) -> list[str]:
         """The trials that have reached a rung, the best first; those that failed are left out."""
-        found = self._scores[rung].items()
-        scores = {name: score for name, score in found if name not in self._failed}
-        use_loss = self._by_loss and all(score.loss is not None for score in scores.values())
-
-        def order(name: str) -> tuple[bool, float, str]:
-            score = scores[name]
-            value = score.loss if use_loss and score.loss is not None else self._sign * score.objective
-            return (math.isnan(value), 0.0 if math.isnan(value) else value, name)
-
-        return sorted(scores, key=order)
+        scores = {
+            name: self._sign * at for name, at in self._scores[rung].items() if name not in self._failed
+        }
+        return sorted(scores, key=lambda name: (math.isnan(scores[name]), scores[name], name))
 
     def _best(self, rung: int, least: int = 0) -> list[str]:
         ranked = self._ranked(rung)

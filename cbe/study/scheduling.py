@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import cbe.environment  # noqa: F401  before Ray
@@ -23,7 +23,7 @@ from ray.tune.schedulers import (
 from cbe.spec import StudyConfig
 from cbe.spec.search import Parameter
 from cbe.study.assignment import Pair
-from cbe.study.race import Race, Score
+from cbe.study.race import Race
 
 
 class Curve(NamedTuple):
@@ -32,7 +32,6 @@ class Curve(NamedTuple):
     trial: str
     objective: Iterable[tuple[int, float]]
     pair: Pair | None = None  # None: the first
-    loss: Mapping[int, float] = MappingProxyType({})  # validation loss by step
 
 
 Judges = Callable[[Trial], bool]
@@ -158,8 +157,7 @@ def _replay_race(made: Race, study: StudyConfig, curves: Curves) -> None:
     for given in curves:
         curve = given if isinstance(given, Curve) else Curve(*given)
         if curve.pair in (None, study.pairs[0]):
-            scores = ((step, Score(curve.loss.get(step), value)) for step, value in curve.objective)
-            made.replay(curve.trial, scores)
+            made.replay(curve.trial, curve.objective)
 
 
 def _target(study: StudyConfig) -> dict[str, Any]:
@@ -215,8 +213,6 @@ def _race(study: StudyConfig) -> TrialScheduler:
         study.scheduler.reduction,
         metric,
         _mode(study),
-        # Early on, the loss predicts the final error better than the error does.
-        by_loss=metric in ("validation_error", "test_error") and _mode(study) == "min",
         judges=_judges(study),
     )
 

@@ -92,11 +92,11 @@ class Tune:
                 if trial.status == Trial.PENDING:
                     self._begin(trial)
 
-    def report(self, name: str, loss: float, **others: Any) -> str:
+    def report(self, name: str, error: float, **others: Any) -> str:
         trial = self.trials[name]
         assert trial.status == Trial.RUNNING, trial.status
         self.step[name] += 10
-        result = {"step": self.step[name], "validation_loss": loss, "validation_error": 0.5, **others}
+        result = {"step": self.step[name], "validation_error": error, **others}
         said = str(self.scheduler.on_trial_result(self, trial, result))
         if said == TrialScheduler.PAUSE:
             trial.set_status(Trial.PAUSED)
@@ -106,12 +106,12 @@ class Tune:
         self.fill()
         return said
 
-    def play(self, loss: Callable[[str], float]) -> None:
+    def play(self, error: Callable[[str], float]) -> None:
         """Lets all trials report in turns until nothing runs."""
         self.fill()
         while running := self.running:
             for name in running:
-                self.report(name, loss(name))
+                self.report(name, error(name))
 
     @property
     def running(self) -> list[str]:
@@ -218,7 +218,7 @@ def test_fixed_configs_and_confirmations_are_never_judged(name: str) -> None:
     assert {tune.ended_at[each] for each in ("t0000", "t0001", "c0000")} == {60}
 
 
-def test_a_loss_that_is_not_a_number_ranks_last() -> None:
+def test_an_error_that_is_not_a_number_ranks_last() -> None:
     tune = Tune(of(3))
     tune.fill()
     tune.report("t0000", math.nan)
@@ -235,23 +235,16 @@ def test_of_equals_the_first_by_name_goes_on() -> None:
     assert tune.report("t0000", 0.5) == TrialScheduler.CONTINUE
 
 
-def test_errors_are_compared_by_loss_and_other_objectives_by_themselves() -> None:
-    by_error, by_itself = Tune(of(3)), Tune(of(3), objective="validation_loss")
+def test_trials_are_compared_by_the_objective() -> None:
+    by_error, by_loss = Tune(of(3)), Tune(of(3), objective="validation_loss")
     upside_down = Tune(of(3), objective={"metric": "validation_error", "direction": "maximize"})
-    for tune in (by_error, by_itself, upside_down):
+    for tune in (by_error, by_loss, upside_down):
         tune.fill()
-        tune.report("t0000", 0.1, validation_error=0.8)
-        tune.report("t0001", 0.2, validation_error=0.9)
-        tune.report("t0002", 0.3, validation_error=0.1)
-    assert [tune.order[-1] for tune in (by_error, by_itself, upside_down)] == ["t0000", "t0000", "t0001"]
-
-
-def test_without_losses_errors_are_compared() -> None:
-    tune = Tune(of(3))
-    tune.fill()
-    for name, error in (("t0000", 0.8), ("t0001", 0.2), ("t0002", 0.9)):
-        tune.report(name, cast(Any, None), validation_error=error)
-    assert tune.order[-1] == "t0001"
+        tune.report("t0000", 0.8, validation_loss=0.1)
+        tune.report("t0001", 0.9, validation_loss=0.2)
+        tune.report("t0002", 0.1, validation_loss=0.3)
+    assert by_error.running == ["t0002"]
+    assert [tune.order[-1] for tune in (by_loss, upside_down)] == ["t0000", "t0001"]
 
 
 @pytest.mark.parametrize("waits", [True, False])
@@ -307,14 +300,12 @@ def test_a_trial_that_is_recovered_keeps_what_it_has_passed() -> None:
 
 
 def test_a_resumed_study_compares_with_the_trials_it_had() -> None:
-    past = [
-        Curve(f"t{n:04d}", [(10, 0.5)], PAIR, {10: loss}) for n, loss in enumerate((0.3, 0.4, 0.5, 0.6, 0.7))
-    ]
+    past = [Curve(f"t{n:04d}", [(10, error)], PAIR) for n, error in enumerate((0.3, 0.4, 0.5, 0.6, 0.7))]
     new = [config("t0005"), config("t0006")]
-    for loss, said in ((0.35, TrialScheduler.CONTINUE), (0.45, TrialScheduler.PAUSE)):
+    for error, said in ((0.35, TrialScheduler.CONTINUE), (0.45, TrialScheduler.PAUSE)):
         tune = Tune(new, curves=past)
         tune.fill()
-        assert tune.report("t0005", loss) == said
+        assert tune.report("t0005", error) == said
 
 
 def test_curves_of_an_objective_alone_are_compared_by_it_and_only_those_on_the_first_pair() -> None:
@@ -322,11 +313,11 @@ def test_curves_of_an_objective_alone_are_compared_by_it_and_only_those_on_the_f
     for pair, said in ((PAIR, TrialScheduler.CONTINUE), ((1, 1), TrialScheduler.PAUSE)):
         tune = Tune([config("t0005")], curves=[Curve(*each, pair) for each in past])
         tune.fill()
-        assert tune.report("t0005", 9.0, validation_error=0.2) == said
+        assert tune.report("t0005", 0.2) == said
 
 
 def test_a_trial_that_a_resumed_study_goes_on_with_is_not_judged_at_rungs_behind_it() -> None:
-    past = [Curve(f"t{n:04d}", [(10, 0.5), (20, 0.5)], PAIR, {10: 0.1, 20: 0.1}) for n in range(5)]
+    past = [Curve(f"t{n:04d}", [(10, 0.5), (20, 0.5)], PAIR) for n in range(5)]
     went_on = config("t0005", resume="checkpoints/t0005/000000030.pt")
     waited = config("t0006", resume="checkpoints/t0006/000000010.pt")
     tune = Tune([went_on, waited], at_once=2, curves=past)
@@ -344,7 +335,7 @@ def test_rungs_that_make_no_sense_are_refused(rungs: list[float]) -> None:
 
 def test_rungs_are_for_a_race_and_come_before_the_last_evaluation() -> None:
     with pytest.raises(ValidationError, match="rungs are for the scheduler race, not for asha"):
-        Scheduler(rungs=(0.5,))
+        Scheduler(name="asha", rungs=(0.5,))
     for interval, steps in ((10, (30, 40)), (25, (50,)), (60, ())):
         training = study(training={"steps": 60, "eval_every": interval}).training
         assert Scheduler(name="race").rung_steps(training) == steps
