@@ -58,9 +58,10 @@ class Config:
 def grouped(rows: Iterable[Row], study: StudyConfig) -> list[Config]:
     """The configs with at least one run that counts."""
     of_config: dict[str, list[Row]] = defaultdict(list)
+    seeds, splits = ({pair[at] for pair in study.pairs} for at in (0, 1))
     for row in sorted(rows, key=trial_order):
         # A study that was given more seeds may since have searched on what was new to it before.
-        seen = row["seed"] in study.seeds or row["split_seed"] in study.label_splits
+        seen = row["seed"] in seeds or row["split_seed"] in splits
         if row["config_id"] and not (row["role"] == "confirm" and seen):
             of_config[row["config_id"]].append(row)
     return [Config(rows) for rows in of_config.values() if any(map(counts, rows))]

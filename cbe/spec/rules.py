@@ -270,6 +270,12 @@ def _scheduler_faults(study: StudyConfig) -> Iterator[Found]:
     if isinstance(grace, int) and grace > steps:
         problem = f"{grace} is more than the {steps} of training.steps"
         yield ("scheduler", "grace"), problem, "give fewer, or a share below 1"
+    if study.scheduler.pairs is not None and len(study.seeds) * len(study.label_splits) > 1:
+        problem = f"{study.scheduler.pairs}: seeds and label_splits list the pairs already"
+        yield ("scheduler", "pairs"), problem, "leave it out, or give one seed and one label split"
+    if study.scheduler.pairs is not None and study.sampler.name == "grid":
+        problem = f"{study.scheduler.pairs}: a grid runs all of its points on all pairs"
+        yield ("scheduler", "pairs"), problem, "list seeds and label_splits instead, or use another sampler"
     fixed = sorted(study.search.keys() - MUTABLE)
     if study.scheduler.name == "pbt" and (fixed or not study.search):
         problem = f"pbt changes values during training, which {', '.join(fixed)} does not allow"
@@ -293,8 +299,8 @@ def _confirm_faults(study: StudyConfig) -> Iterator[Found]:
             f"use {wanted}",
         )
     for key, given, seen in (
-        ("seeds", confirm.seeds, study.seeds),
-        ("label_splits", confirm.label_splits, study.label_splits),
+        ("seeds", confirm.seeds, [seed for seed, _ in study.pairs]),
+        ("label_splits", confirm.label_splits, [split for _, split in study.pairs]),
     ):
         again = ", ".join(str(seed) for seed in sorted(set(given or ()) & set(seen)))
         if again:

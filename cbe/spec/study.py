@@ -190,8 +190,11 @@ class StudyConfig(Section):
 
     @property
     def is_race(self) -> bool:
-        """Whether only the best configs run on further pairs; a grid runs all of its points on all pairs."""
-        return self.scheduler.name == "race" and self.sampler.name != "grid"
+        """Whether only the best configs run on further pairs.
+
+        A grid runs all of its points on all pairs, and where nothing is searched nobody competes.
+        """
+        return self.scheduler.name == "race" and self.sampler.name != "grid" and bool(self.search)
 
     def survivors(self, level: int) -> int:
         """How many configs of a race go on to a further pair, at most."""
@@ -253,15 +256,16 @@ class StudyConfig(Section):
     @property
     def confirm_runs(self) -> int:
         """Runs of the confirmation: of the two presets and of as many others as are asked for and tried."""
-        trials, pairs = self.search_trials, len(self.pairs)
-        sampled = math.ceil(max(0, trials - PRESETS * pairs) / pairs)
+        trials, pairs = self.search_trials, 1 if self.is_race else len(self.pairs)
+        on_first = self.first_pair_trials if self.is_race else trials
+        sampled = math.ceil(max(0, on_first - PRESETS * pairs) / pairs)
         return (min(PRESETS, trials) + min(self.confirm.configs, sampled)) * len(self.confirm_pairs)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the file allows, but its author may not have meant."""
         found = []
-        if self.search and self.trials <= PRESETS * len(self.pairs):
+        if self.search and self.trials <= PRESETS * (1 if self.is_race else len(self.pairs)):
             found.append(
                 "The paper's config and the base take all trials: nothing is sampled. Raise budget.trials."
             )

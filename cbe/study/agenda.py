@@ -163,8 +163,6 @@ class Agenda:
     @property
     def _has_sampled_all(self) -> bool:
         """Whether a race has had its trials on the first pair."""
-        if not self._study.search:
-            return True
         first, rows = self._study.pairs[0], self._ledger.in_role("search")
         begun = [row for row in rows if row["state"] != "infeasible"]
         on_first = sum((row["seed"], row["split_seed"]) == first for row in begun)

@@ -33,7 +33,7 @@ class GaussianProcess:
 
     def __init__(self, groups: Array) -> None:
         self._groups = groups
-        believed = np.array([*[LENGTH] * (int(groups.max()) + 1), SIGNAL, NOISE])
+        believed = np.array([*[LENGTH] * len(np.unique(groups)), SIGNAL, NOISE])
         self._means, self._deviations = believed.T
         self._theta = self._means.copy()
         self._due = 0  # values with which the hyperparameters are to be fitted again

@@ -30,9 +30,10 @@ class Places:
             size = 1 if parameter.choice is None else len(parameter.choice)
             self._columns[key] = slice(len(groups), len(groups) + size)
             groups += [number] * size
-        self.groups = np.array(groups)  # the parameter of each coordinate
+        self.groups = np.array(groups, dtype=int)  # the parameter of each coordinate
+        self._order = order(search)
         self._conditional = [
-            key for key in order(search) if not search.keys().isdisjoint(deciding(key, search[key]))
+            key for key in self._order if not search.keys().isdisjoint(deciding(key, search[key]))
         ]
         needed = {each for key in self._conditional for each in deciding(key, search[key])}
         self._deciding = [key for key in search if key in needed]
@@ -51,21 +52,26 @@ class Places:
         return found
 
     def point(self, place: Array) -> dict[str, Any]:
-        """The values at a place; of a parameter that does not exist there, some that nobody asks for."""
-        return {key: self._value(key, place) for key in self._search}
+        """The values of the parameters that exist at a place."""
+        found: dict[str, Any] = {}
+        for key in self._order:
+            if applicable(key, self._search[key], {**self._base, **found}):
+                found[key] = self._value(key, place)
+        return found
 
     def evenly(self, count: int, rng: np.random.Generator) -> Array:
-        return self._drawn(count, rng, centers={}, widths={}, shares={})
+        return self._existing(self._drawn(count, rng, centers={}, widths={}, shares={}))
 
     def by_prior(self, count: int, rng: np.random.Generator) -> Array:
         believed = {key: p.prior for key, p in self._search.items() if p.prior}
-        return self._drawn(
+        drawn = self._drawn(
             count,
             rng,
             centers={key: self._center(key, each.at) for key, each in believed.items()},
             widths={key: prior.WIDTH[each.confidence] for key, each in believed.items()},
             shares={key: prior.SHARE[each.confidence] for key, each in believed.items()},
         )
+        return self._existing(drawn)
 
     def near(self, place: Array, count: int, width: float, keep: float, rng: np.random.Generator) -> Array:
         """Places around another; each of their parameters stays as it is with probability `keep`."""
@@ -73,7 +79,8 @@ class Places:
         drawn = self._drawn(
             count, rng, centers, dict.fromkeys(self._search, width), dict.fromkeys(self._search, 0.0)
         )
-        stays = rng.random((count, len(self._search))) < keep
+        known = self.point(place)
+        stays = rng.random((count, len(self._search))) < [keep * (key in known) for key in self._search]
         return self._existing(np.where(stays[:, self.groups], place, drawn))
 
     def log_prior(self, places: Array) -> Array:
@@ -117,7 +124,7 @@ class Places:
                 found[:, columns.start] = np.where(inside, drawn, rng.random(count))
             else:
                 found[:, columns.start] = rng.random(count)
-        return self._existing(found)
+        return found
 
     def _existing(self, places: Array) -> Array:
         """Puts what does not exist at a place to its middle."""

@@ -30,6 +30,7 @@ from cbe.store.history import distribution
 from cbe.study import prior
 from cbe.study.gaussian_process import GaussianProcess
 from cbe.study.places import Places
+from cbe.study.transfer import FROM
 
 SOURCE = "cbe:source"  # the system attribute that names the source of a trial
 Source = Literal["prior", "even", "model"]
@@ -42,6 +43,7 @@ NEIGHBOURS = 3  # trials whose neighbourhood is searched
 NEAR, KEEP = 0.3, 0.3  # around them: width as a share of the range, and how often a value stays
 FADE = 1.0  # β: trials after which the prior counts once
 UNFINISHED = 4.0  # how much noisier the end of a trial is that was ended early
+SAME = 1e-9  # the difference of coordinates that rounding makes
 MOST = 150  # trials that the model is fitted to: the best half, and the latest of the others
 
 
@@ -142,7 +144,16 @@ class PriorSampler(BaseSampler):
         gain = log_improvement(float(predicted.min()), mean, deviation)
         if self._has_priors:
             gain += FADE / len(ended) * self._places.log_prior(candidates)
-        return self._places.point(candidates[int(gain.argmax())])
+        here = [FROM not in ended[n].user_attrs for n in kept] + [True] * len(running)
+        return self._first_new(candidates[np.argsort(-gain, kind="stable")], places[here])
+
+    def _first_new(self, candidates: Array, tried: Array) -> dict[str, Any]:
+        """The first candidate that was not tried yet: the same config would only end the same again."""
+        for candidate in candidates:
+            point = self._places.point(candidate)
+            if not (np.abs(tried - self._places.of(point)) < SAME).all(axis=1).any():
+                return point
+        return self._places.point(candidates[0])
 
     def _candidates(self, best: Array) -> Array:
         around = [self._places.near(place, CANDIDATES // len(best), NEAR, KEEP, self._rng) for place in best]
@@ -194,7 +205,7 @@ def scores(values: Array) -> Array:
     found = np.minimum(values, known.max())
     if known.min() < 0 or not known.max():
         return np.asarray(found)
-    return np.asarray(np.log(found + 0.05 * np.median(known)))
+    return np.asarray(np.log(found + 0.05 * (np.median(known) or known.max())))
 
 
 def log_improvement(best: float, mean: Array, deviation: Array) -> Array:

@@ -19,7 +19,6 @@ from cbe.spec import StudyConfig
 from cbe.study.assignment import Assignment, Pair
 
 Row = Mapping[str, Any]
-Runs = Mapping[Pair, float]  # the objective of each pair that was trained to the end
 
 WORSE = 0.05  # the error rate of one test against the leader
 
@@ -37,7 +36,7 @@ def promotions(study: StudyConfig, rows: Iterable[Row]) -> list[Assignment]:
     wanted: list[tuple[Row, Pair]] = []
     for level in range(1, len(study.pairs)):
         pair, before = study.pairs[level], study.pairs[:level]
-        if has_not_ended(search, before) or not (chosen := survivors(study, search, level)):
+        if wanted or has_not_ended(search, before) or not (chosen := survivors(study, search, level)):
             break
         wanted += [(one_of[key], pair) for key in (*fixed, *chosen) if (key, *pair) not in begun]
     return [Assignment("", "search", pair, json.loads(row["params"]), row["preset"]) for row, pair in wanted]
@@ -68,7 +67,7 @@ def is_worse(values: Sequence[float], leader: Sequence[float]) -> bool:
     if len(differences) < 2 or fmean(differences) <= 0:
         return False
     spread = stdev(differences) / math.sqrt(len(differences))
-    return bool(spread) and bool(stdtr(len(differences) - 1, -fmean(differences) / spread) < WORSE)
+    return not spread or bool(stdtr(len(differences) - 1, -fmean(differences) / spread) < WORSE)
 
 
 def runs_by_config(rows: Iterable[Row]) -> dict[str, dict[Pair, float]]:
