@@ -15,6 +15,7 @@ from cbe.verdicts import Pair
 
 Row = Mapping[str, Any]
 Role = Literal["search", "confirm"]
+Direction = Literal["minimize", "maximize"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,9 +59,11 @@ class Config:
 def grouped(rows: Iterable[Row], study: StudyConfig) -> list[Config]:
     """The configs with at least one run that counts."""
     of_config: dict[str, list[Row]] = defaultdict(list)
-    seeds, splits = ({pair[at] for pair in study.pairs} for at in (0, 1))
-    for row in sorted(rows, key=trial_order):
-        # A study that was given more seeds may since have searched on what was new to it before.
+    ordered = sorted(rows, key=trial_order)
+    # A study that was given more seeds, or trials, may since have searched on what was new to it before.
+    seeds = {*study.seeds, *(row["seed"] for row in ordered if row["role"] == "search")}
+    splits = {*study.label_splits, *(row["split_seed"] for row in ordered if row["role"] == "search")}
+    for row in ordered:
         seen = row["seed"] in seeds or row["split_seed"] in splits
         if row["config_id"] and not (row["role"] == "confirm" and seen):
             of_config[row["config_id"]].append(row)
@@ -73,9 +76,7 @@ def deciding_role(configs: Sequence[Config]) -> Role:
     return "confirm" if any(config.completed("confirm") for config in sampled or configs) else "search"
 
 
-def no_config_is_ahead(
-    configs: Sequence[Config], rows: Iterable[Row], direction: Literal["minimize", "maximize"]
-) -> bool:
+def no_config_is_ahead(configs: Sequence[Config], rows: Iterable[Row], direction: Direction) -> bool:
     """Whether the search is over and none of its configs beats the base on the pairs that they share.
 
     None of them is confirmed then: the confirmation is of the paper's config and the base alone.
@@ -88,14 +89,14 @@ def no_config_is_ahead(
         return False
     if any(config.completed("confirm") for config in sampled):
         return False
-    sign, theirs = (1 if direction == "minimize" else -1), base.runs("search")
+    return not any(is_ahead(config, base, direction) for config in sampled)
 
-    def is_ahead(config: Config) -> bool:
-        runs = config.runs("search")
-        shared = runs.keys() & theirs.keys()
-        return not shared or sign * sum(runs[pair] - theirs[pair] for pair in shared) < 0
 
-    return not any(map(is_ahead, sampled))
+def is_ahead(config: Config, base: Config | None, direction: Direction) -> bool:
+    """Whether a config beats the base on the pairs of the search that both have run; so it does on none."""
+    runs, theirs = config.runs("search"), base.runs("search") if base else {}
+    shared, sign = runs.keys() & theirs.keys(), 1 if direction == "minimize" else -1
+    return not shared or sign * fmean(runs[pair] - theirs[pair] for pair in shared) < 0
 
 
 def ranking_role(configs: Sequence[Config], rows: Iterable[Row], study: StudyConfig) -> Role:
@@ -108,7 +109,7 @@ def ranking_role(configs: Sequence[Config], rows: Iterable[Row], study: StudyCon
 def in_order(
     configs: Iterable[Config],
     role: Role,
-    direction: Literal["minimize", "maximize"],
+    direction: Direction,
     last: Set[str] = frozenset(),
 ) -> list[Config]:
     """The configs that have runs in a role, the best first; those named as `last` after all others.

@@ -53,6 +53,20 @@ def test_the_rungs_are_those_that_ray_has() -> None:
         assert {rung.step for rung in rungs(config, 9)} == wanted
 
 
+def test_a_race_keeps_one_in_reduction_of_what_is_sampled_on_its_first_pair() -> None:
+    # Of 30 trials 19 are on the first pair, two of them fixed: 17, 6 and 2 beside 13 that nobody stops.
+    config = study(scheduler="race", budget={"trials": 30})
+    found = [(rung.step, rung.low, rung.high) for rung in rungs(config, 30)]
+    assert found == [(50, 30, 30), (70, 19, 30), (100, 15, 30)]
+    grid = study(scheduler="race", sampler="grid", search={"loss.weights.lb": [0.5, 1, 2]}, seeds=[0, 1])
+    assert [rung.low for rung in rungs(grid, 10)] == [10, 4 + 2, 4 + 1]
+
+
+def test_the_rungs_of_a_plan_are_those_of_the_race() -> None:
+    config = study(scheduler="race", budget={"trials": 30})
+    assert [rung.step for rung in rungs(config, 30)] == [*config.scheduler.rung_steps(config.training), 100]
+
+
 def test_without_stopping_all_trials_run_to_the_end() -> None:
     assert laddered(9, name="none") == [(100, 9, 9)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 import random
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -145,7 +146,9 @@ def test_no_config_is_confirmed_that_was_stopped() -> None:
 
 def test_a_config_on_several_seeds_counts_as_one() -> None:
     config = study(seeds=[0, 1], budget={"trials": 10}, confirm={"configs": 9, "runs": 2})
-    assert replay(config, lasting(5), here(3)).confirmed == (2 + 3) * 2
+    behind = (Course((100,), (5,), (0.9,)),)
+    past = replace(lasting(5), fixed={"paper": behind, "base": behind})
+    assert replay(config, past, here(3)).confirmed == (2 + 3) * 2
 
 
 # --- the scheduler
@@ -224,6 +227,30 @@ def test_every_scheduler_comes_to_the_end(name: str) -> None:
     assert found.completed + found.pruned == 30
     assert found.confirmed == 6
     assert (found.pruned == 0) == (name == "pbt")  # a population stops nobody
+
+
+def slow_base(past: Past) -> Past:
+    """The same with presets that are behind all others."""
+    behind = tuple(replace(each, objective=tuple(9.0 for _ in each.objective)) for each in past.sampled)
+    return replace(past, fixed={"paper": behind, "base": behind})
+
+
+@pytest.mark.parametrize("gpus", [1, 3, 40])
+def test_a_race_has_its_first_pair_then_the_best_on_further_ones(gpus: int) -> None:
+    config = study(scheduler="race", budget={"trials": 30}, confirm={"configs": 1, "runs": 2})
+    found = replay(config, slow_base(learning(config)), here(gpus))
+    further = found.completed + found.pruned - config.first_pair_trials
+    assert (2 + 3) + (2 + 1) <= further <= (2 + 5) + (2 + 2)
+    assert 8 <= found.pruned <= 14 and found.confirmed == 3 * 2
+    assert found.wall_s >= 60 / gpus
+
+
+def test_a_race_in_which_nobody_is_ahead_of_the_base_has_one_pair() -> None:
+    config = study(scheduler="race", budget={"trials": 30}, confirm={"configs": 1, "runs": 2})
+    ahead = (Course((50, 70, 100), (1, 2, 3), (0.0, 0.0, 0.0)),)
+    past = replace(learning(config), fixed={"paper": ahead, "base": ahead})
+    found = replay(config, past, here(3))
+    assert found.completed + found.pruned == config.first_pair_trials and found.confirmed == 2 * 2
 
 
 def test_a_hyperband_whose_rungs_are_closer_than_evaluations_comes_to_its_end() -> None:
@@ -335,8 +362,8 @@ def made(tmp_path: Path) -> Made:
 def test_recorded_trials_take_what_they_took(made: Made) -> None:
     past = recorded(made.study, made.folder)
     assert past is not None
-    assert judged(made.study) == (50, 150, 300)
-    assert all(each.seconds == pytest.approx((50 / 15, 10, 20)) for each in past.sampled)
+    assert judged(made.study) == (150, 200, 300)
+    assert all(each.seconds == pytest.approx((10, 200 / 15, 20)) for each in past.sampled)
     assert len(past.sampled) == 12  # not the one that failed
     assert {name: len(some) for name, some in past.fixed.items()} == {"paper": 4, "base": 4}
     assert (past.study, past.devices, past.differs) == ("made", ("cpu",), ())
@@ -351,7 +378,7 @@ def test_a_trial_that_was_stopped_goes_on_at_its_own_pace_as_the_one_nearest_to_
     past = recorded(made.study, made.folder)
     assert past is not None
     best, worse, stopped = past.sampled
-    assert stopped.seconds == pytest.approx((50 / 15, 10, 20))
+    assert stopped.seconds == pytest.approx((10, 200 / 15, 20))
     edge = 0.30 + 0.60 * 2.718281828**-2  # of the nearest, at 100
     assert stopped.objective[-1] == pytest.approx(0.40 + 0.30 - edge)
     assert best.objective[-1] < worse.objective[-1]
@@ -369,8 +396,8 @@ def test_what_a_trial_takes_before_its_steps_is_taken_once_whatever_its_length(t
     )
     past = recorded(longer, made.folder)
     assert past is not None
-    assert judged(longer) == (100, 300, 600)
-    assert past.sampled[0].seconds == pytest.approx((15, 35, 65))
+    assert judged(longer) == (300, 400, 600)
+    assert past.sampled[0].seconds == pytest.approx((35, 45, 65))
 
 
 def test_a_record_of_other_steps_is_said_to_be_one(made: Made) -> None:

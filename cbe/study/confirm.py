@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from math import isfinite
-from statistics import mean
 from typing import Any
 
+from cbe.configs import grouped, in_order, is_ahead
 from cbe.spec import StudyConfig
 from cbe.study.assignment import Assignment, Pair
 from cbe.verdicts import compare
@@ -21,26 +20,12 @@ def winners(study: StudyConfig, rows: Iterable[Row]) -> list[Row]:
 
     A config that is not ahead of the base on the pairs that both have run is none of them.
     """
-    searched = [row for row in rows if row["role"] == "search"]
-    fixed = {row["config_id"] for row in searched if row["preset"]}
-    base = runs_of(row for row in searched if row["preset"] == "base")
-    of_config: dict[str, list[Row]] = defaultdict(list)
-    for row in searched:
-        if row["state"] == "completed" and isfinite(row["objective"]) and row["config_id"] not in fixed:
-            of_config[row["config_id"]].append(row)
-    sign = 1 if study.objectives[0].direction == "minimize" else -1
-
-    def is_ahead(rows: list[Row]) -> bool:
-        runs = runs_of(rows)
-        shared = runs.keys() & base.keys()
-        return not shared or sign * sum(runs[pair] - base[pair] for pair in shared) < 0
-
-    def merit(rows: list[Row]) -> tuple[Any, ...]:
-        # Configs that some pair has stopped or failed come after those that all pairs have finished.
-        return (-len(rows), sign * mean(row["objective"] for row in rows), rows[0]["trial"])
-
-    ranked = sorted(filter(is_ahead, of_config.values()), key=merit)
-    return [rows[0] for rows in ranked[: study.confirm.configs]]
+    configs = grouped((row for row in rows if row["role"] == "search"), study)
+    base = next((config for config in configs if config.preset == "base"), None)
+    direction = study.objectives[0].direction
+    ahead = {config for config in configs if not config.preset and is_ahead(config, base, direction)}
+    ranked = [config for config in in_order(configs, "search", direction) if config in ahead]
+    return [config.completed("search")[0] for config in ranked[: study.confirm.configs]]
 
 
 def runs_of(rows: Iterable[Row]) -> dict[Pair, float]:

@@ -17,6 +17,7 @@ from cbe.data import Dataset, open_dataset, open_pool
 from cbe.errors import InputError
 from cbe.spec import StudyConfig, TrainConfig
 from cbe.spec.identity import config_id
+from cbe.spec.settings import PRESETS
 from cbe.ssl import resolve
 from cbe.study.trial import use_resources
 from cbe.training.evaluate import Evaluator
@@ -136,6 +137,8 @@ def rungs(study: StudyConfig, trials: int) -> tuple[Rung, ...]:
     first = chosen.grace_steps(study.training)
     if chosen.name == "hyperband":
         return _hyperband(study, trials)
+    if chosen.name == "race":
+        return _race(study, trials)
     if chosen.name == "median" and first < end:
         return (Rung(first, trials, trials), Rung(end, math.ceil(trials / 2), trials))
     if chosen.name != "asha":  # a population copies its best, and trains all to the end
@@ -146,6 +149,17 @@ def rungs(study: StudyConfig, trials: int) -> tuple[Rung, ...]:
         first *= chosen.reduction
     return tuple(
         Rung(step, math.ceil(trials / chosen.reduction**i), trials) for i, step in enumerate([*steps, end])
+    )
+
+
+def _race(study: StudyConfig, trials: int) -> tuple[Rung, ...]:
+    """Sampled trials on the first pair wait at rungs; all others run to the end."""
+    first = min(trials, study.first_pair_trials) if study.is_race else trials
+    fixed = min(first, PRESETS * (1 if study.is_race else len(study.pairs)))
+    steps, reduction = study.scheduler.rung_steps(study.training), study.scheduler.reduction
+    return tuple(
+        Rung(step, trials - first + fixed + math.ceil((first - fixed) / reduction**i), trials)
+        for i, step in enumerate([*steps, study.training.steps])
     )
 
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from itertools import count
+from itertools import count, islice
 from statistics import median
 from typing import Any, cast
 
@@ -27,12 +27,13 @@ from ray.tune.schedulers import TrialScheduler
 from cbe.errors import InputError
 from cbe.spec import StudyConfig
 from cbe.spec.settings import Scheduler
-from cbe.study.assignment import Preset, Role
+from cbe.study.assignment import Pair, Preset, Role
 from cbe.study.confirm import winners
 from cbe.study.machines import IDLE_S, NODE_START_S, Cluster, Machine, Machines, Place
 from cbe.study.past import Course, Past
 from cbe.study.plan import START_S, Range, Reached, reached
 from cbe.study.scheduling import scheduler
+from cbe.study.survivors import survivors
 
 REPLAYS = 20
 MOST_TRIALS = 10_000
@@ -162,6 +163,7 @@ class _Trial:
     role: Role
     preset: Preset | None
     config_id: str
+    pair: Pair
     course: Course
     status: str = Trial.PENDING
     is_saving: bool = False
@@ -170,7 +172,7 @@ class _Trial:
 
     @property
     def config(self) -> dict[str, Any]:
-        return {"role": self.role, "preset": self.preset}
+        return {"role": self.role, "preset": self.preset, "pair": self.pair}
 
 
 def replay(study: StudyConfig, past: Past, cluster: Cluster, seed: int = 0) -> Outcome:
@@ -203,6 +205,7 @@ class _Replay:
         self._number = count()
         self._now = self._driver_free_s = START_S
         self._busy_s = 0.0
+        self._leaves_places = study.scheduler.name == "race"
         self._waiting = 0  # live trials that the scheduler has paused
 
     def run(self) -> Outcome:
@@ -235,37 +238,77 @@ class _Replay:
 
     def _assignments(self, past: Past, rng: random.Random) -> Iterator[_Trial | None]:
         """Trials as the agenda hands them out; None: to wait for the search to end."""
-        trials, pairs = self._study.search_trials, len(self._study.pairs)
-        for number in range(trials):
-            preset = _FIXED[number % 2] if number < 2 * pairs else None
-            course = past.draw(preset, number / max(1, trials - 1), rng)
-            config = preset or f"sampled {(number - 2 * pairs) // pairs}"
-            yield _Trial(f"t{number:04d}", "search", preset, config, course)
-        for pair in range(len(self._study.confirm_pairs)):
-            for preset in _FIXED[:trials]:
-                yield _Trial(f"{preset} {pair}", "confirm", preset, preset, past.draw(preset, 1.0, rng))
-        while any(trial.role == "search" for trial in self._live):
+        fixed = _FIXED[: self._study.search_trials]
+        yield from self._raced(past, rng) if self._study.is_race else self._searched(past, rng)
+        for pair in self._study.confirm_pairs:
+            for preset in fixed:
+                course = past.draw(preset, 1.0, rng)
+                yield _Trial(f"{preset} {pair}", "confirm", preset, preset, pair, course)
+        while self._searches:
             yield None
         best = winners(self._study, self._rows)
-        for pair in range(len(self._study.confirm_pairs)):
+        for pair in self._study.confirm_pairs:
             for row in best:
-                yield _Trial(f"{row['config_id']} {pair}", "confirm", None, row["config_id"], row["course"])
+                config, course = row["config_id"], row["course"]
+                yield _Trial(f"{config} {pair}", "confirm", None, config, pair, course)
+
+    @property
+    def _searches(self) -> bool:
+        return any(trial.role == "search" for trial in self._live)
+
+    def _searched(self, past: Past, rng: random.Random) -> Iterator[_Trial]:
+        """The trials of a search that runs every config on every pair."""
+        trials, pairs = self._study.search_trials, self._study.pairs
+        for number in range(trials):
+            preset = _FIXED[number % 2] if number < 2 * len(pairs) else None
+            pair = pairs[number // 2 if preset else number % len(pairs)]
+            course = past.draw(preset, number / max(1, trials - 1), rng)
+            config = preset or f"sampled {number // len(pairs)}"
+            yield _Trial(f"t{number:04d}", "search", preset, config, pair, course)
+
+    def _raced(self, past: Past, rng: random.Random) -> Iterator[_Trial | None]:
+        """Those of a race: all on the first pair, and the best on each further one when all have ended."""
+        trials, (first, *others) = self._study.search_trials, self._study.pairs
+        names = (f"t{number:04d}" for number in range(trials))
+        for number, name in enumerate(islice(names, self._study.first_pair_trials)):
+            preset = _FIXED[number] if number < 2 else None
+            course = past.draw(preset, number / max(1, trials - 1), rng)
+            yield _Trial(name, "search", preset, preset or f"sampled {number}", first, course)
+        for level, pair in enumerate(others, start=1):
+            while self._searches:
+                yield None
+            courses = {row["config_id"]: row["course"] for row in self._rows}
+            chosen = survivors(self._study, self._rows, level)
+            going_on = [*_FIXED, *chosen] if chosen else []
+            for config, name in zip(going_on, names, strict=False):
+                preset = next((each for each in _FIXED if each == config), None)
+                yield _Trial(name, "search", preset, config, pair, courses[config])
 
     def _fill(self) -> None:
-        """Lets trials go on that wait, and begins new ones, as long as there is room."""
-        while self._waiting:
-            chosen = self._scheduler.choose_trial_to_run(self)
-            if chosen is None:
-                break
-            self._waiting -= 1
-            self._begin(chosen)
-        while len(self._live) < self._at_once:
-            trial = next(self._agenda, None)
-            if trial is None:
-                break
+        """Begins new trials and lets those go on that wait, as long as there is room."""
+        while trial := self._new() or self._going_on() or self._new():  # it may have waited for some to stop
+            self._begin(trial)
+
+    def _new(self) -> _Trial | None:
+        trial = next(self._agenda, None) if self._has_room else None
+        if trial:
             self._live[trial] = None
             self._scheduler.on_trial_add(self, trial)
-            self._begin(trial)
+        return trial
+
+    def _going_on(self) -> _Trial | None:
+        """A trial that was paused; the scheduler may also stop some of them."""
+        if not self._waiting or (self._leaves_places and not self._has_room):
+            return None
+        chosen: _Trial | None = self._scheduler.choose_trial_to_run(self)
+        self._waiting -= chosen is not None
+        return chosen
+
+    @property
+    def _has_room(self) -> bool:
+        """A trial that a race has paused leaves its place, one of another scheduler does not."""
+        waiting = self._waiting if self._leaves_places else 0
+        return len(self._live) - waiting < self._at_once
 
     def _begin(self, trial: _Trial) -> None:
         self._driver_free_s = max(self._now, self._driver_free_s) + HAND_OUT_S
@@ -311,6 +354,6 @@ class _Replay:
                 **{"trial": trial.trial_id, "role": trial.role, "preset": trial.preset},
                 **{"config_id": trial.config_id, "state": "completed" if done else "pruned"},
                 **{"objective": trial.course.objective[trial.done - 1], "course": trial.course},
-                **{"seed": 0, "split_seed": 0},
+                **{"seed": trial.pair[0], "split_seed": trial.pair[1]},
             }
         )

@@ -193,11 +193,11 @@ def test_the_confirmation_is_on_pairs_that_the_race_has_not_seen() -> None:
 
 
 def test_confirmations_on_pairs_that_a_longer_race_has_seen_since_count_no_more() -> None:
-    def confirmed(pair: Pair) -> dict[str, Any]:
-        return {**row("a", pair, 0.3), "role": "confirm", "trial": f"c{pair[0]:04d}"}
+    def ran(role: str, pair: Pair) -> dict[str, Any]:
+        return {**row("a", pair, 0.3), "role": role, "trial": f"{role[0]}{pair[0]:04d}"}
 
-    known = [{**row("a", FIRST, 0.3), "trial": "t0000"}, confirmed(SECOND), confirmed((5, 5))]
-    (short,), (long,) = (grouped(known, race(trials)) for trials in (6, 30))
+    before = [ran("search", FIRST), ran("confirm", SECOND), ran("confirm", (5, 5))]
+    (short,), (long,) = (grouped(known, race(30)) for known in (before, [*before, ran("search", SECOND)]))
     assert short.runs("confirm").keys() == {SECOND, (5, 5)} and long.runs("confirm").keys() == {(5, 5)}
 
 
