@@ -344,7 +344,7 @@ def test_rungs_that_make_no_sense_are_refused(rungs: list[float]) -> None:
 
 def test_rungs_are_for_a_race_and_come_before_the_last_evaluation() -> None:
     with pytest.raises(ValidationError, match="rungs are for the scheduler race, not for asha"):
-        Scheduler(rungs=(0.5,))
+        Scheduler(name="asha", rungs=(0.5,))
     for interval, steps in ((10, (30, 40)), (25, (50,)), (60, ())):
         training = study(training={"steps": 60, "eval_every": interval}).training
         assert Scheduler(name="race").rung_steps(training) == steps
