@@ -151,7 +151,7 @@ def test_failures_are_counted_by_class_and_their_text_steers_no_terminal(study: 
 
 
 def test_more_running_trials_than_fit_are_counted(tmp_path: Path) -> None:
-    study = Study(tmp_path, budget={"trials": 12})
+    study = Study(tmp_path, budget={"trials": 12}, scheduler="none")
     for _ in range(12):
         study.start()
     text = drawn(study.progress, height=24)

@@ -230,15 +230,16 @@ def test_the_race_shows_who_ran_how_long_on_which_pairs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "steps"), [("race", (50, 100)), ("asha", (50, 150)), ("median", (50,))]
+    ("scheduler", "steps", "pairs"),
+    [("race", (150, 200), (0,)), ("asha", (50, 150), (0, 1)), ("median", (50,), (0, 1))],
 )
-def test_the_race_has_a_line_at_every_rung_of_every_pair_of_the_search(
-    tmp_path: Path, scheduler: str, steps: tuple[int, ...]
+def test_the_race_has_a_line_at_every_rung_of_every_pair_on_which_trials_are_compared(
+    tmp_path: Path, scheduler: str, steps: tuple[int, ...], pairs: tuple[int, ...]
 ) -> None:
     panel = race_of(raced(tmp_path, scheduler))
     assert panel is not None and panel.figure is not None
     lines = [line for line in panel.figure["layout"]["shapes"] if line["line"]["dash"] == "dot"]
-    wanted = [column + 0.94 * step / 300 for column in (0, 1) for step in steps]
+    wanted = [column + 0.94 * step / 300 for column in pairs for step in steps]
     assert [line["x0"] for line in lines] == pytest.approx(wanted, abs=1e-3)
     assert " and ".join(map(str, steps)) in panel.note
 

@@ -235,7 +235,7 @@ def test_a_name_that_could_not_be_a_folder_is_refused(name: str) -> None:
         (["confirm.seeds=[1, 1]", "confirm.label_splits=[1, 1]"], "the run would be the same"),
         (
             ["confirm.seeds=[0, 1]"],
-            "confirm.seeds: the search has seen 0; what was chosen on it looks better",
+            "confirm.seeds: the search has seen 0, 1; what was chosen on it looks better",
         ),
         (["label_splits=[7]", "confirm.label_splits=[8, 7]"], "confirm.label_splits: the search has seen 7"),
         # cost
@@ -349,7 +349,10 @@ def test_every_config_runs_on_each_pair_of_seed_and_split() -> None:
 def test_confirming_runs_take_the_listed_seeds_or_numbers_nobody_has_seen() -> None:
     assert study(confirm={"seeds": [7, 9], "label_splits": [4, 3]}).confirm_pairs == ((7, 4), (9, 3))
     made = study(confirm={"label_splits": [4, 3]})
-    assert (made.confirm.runs, made.confirm_pairs) == (2, ((1, 4), (2, 3)))
+    assert (made.confirm.runs, made.confirm_pairs) == (
+        2,
+        ((3, 4), (4, 3)),
+    )  # a race of 30 trials has seen the seeds 0 to 2
     assert study(confirm={"runs": 0}).confirm_pairs == ()
 
 
@@ -382,7 +385,7 @@ def test_checking_tells_what_good_files_ask_for_and_the_faults_of_all_others(
         check.command(files, ["training.lr=0.1"])
     assert capsys.readouterr().out.splitlines() == [
         f"{files[0]}: study mine: 9 parameters searched, 12 trials + 12 to confirm, "
-        "sampler tpe, scheduler asha",
+        "sampler prior, scheduler race",
         DIGITS,
         f"{files[1]}: training: uda, channel, wrn-28-2, 204,800 steps",
         DIGITS,

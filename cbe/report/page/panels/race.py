@@ -214,7 +214,7 @@ def _axes(columns: Sequence[Column], labels: Sequence[str]) -> dict[str, Any]:
 
 
 def _lines(columns: Sequence[Column], study: StudyConfig, rungs: Sequence[int]) -> list[dict[str, Any]]:
-    """Where columns begin, and the rungs of those of the search."""
+    """Where columns begin, and the rungs of those of the search; in a race, of the first pair alone."""
 
     def line(x: float, dash: str, width: float) -> dict[str, Any]:
         return {
@@ -223,7 +223,8 @@ def _lines(columns: Sequence[Column], study: StudyConfig, rungs: Sequence[int]) 
         }
 
     starts = [line(column.start, "solid", 1) for column in columns]
-    searched = [column for column in columns if column.role == "search"]
+    judged = study.pairs[:1] if study.is_race else study.pairs
+    searched = [column for column in columns if column.role == "search" and column.pair in judged]
     return starts + [
         line(column.at(rung / study.training.steps), "dot", 1.5) for column in searched for rung in rungs
     ]
