@@ -74,7 +74,10 @@ def test_the_errors_that_readme_tells_are_those_of_the_recorded_study() -> None:
     errors = f"{mean['base']}, {mean['paper']} and {mean['searched']}"
     assert f"Their validation errors are {errors}." in told
     assert f"{said['searched']} for its choice and {said['base']} for the base" in told
-    assert not any(each.better for each in answer.ranked) and "three runs do not decide" in told
+    chosen, paper = answer.ranked[0], next(each for each in answer.ranked if each.preset == "paper")
+    assert (chosen.preset, chosen.verdict, paper.verdict) == (None, "better", "undecided")
+    assert chosen.versus_base and f"{-100 * chosen.versus_base.mean:.1f} points (" in told
+    assert f"takes about {paper.pairs_needed} pairs" in told
 
 
 def test_the_recorded_study_is_the_quickstart() -> None:

@@ -84,22 +84,24 @@ class Places:
         return self._existing(np.where(stays[:, self.groups], place, drawn))
 
     def log_prior(self, places: Array) -> Array:
-        """Logarithm of the prior's density at places, an even one being 0."""
+        """Logarithm of the prior's density at places, an even one being 0.
+
+        A share of the density is even, so that no place is out of the question.
+        """
         found = np.zeros(len(places))
         for key, parameter in self._search.items():
             if parameter.prior is None:
                 continue
-            center = self._center(key, parameter.prior.at)
+            center, share = self._center(key, parameter.prior.at), prior.SHARE[parameter.prior.confidence]
             if parameter.choice is not None:
-                share = prior.SHARE[parameter.prior.confidence]
-                believed = places[:, self._columns[key]] @ center
-                found += np.log(1 - share + share * len(parameter.choice) * believed)
+                believed = len(parameter.choice) * (places[:, self._columns[key]] @ center)
             else:
                 width, at = prior.WIDTH[parameter.prior.confidence], float(center[0])
                 reach = width * math.sqrt(2)
                 inside = (math.erf((1 - at) / reach) + math.erf(at / reach)) / 2
                 away = (places[:, self._columns[key].start] - at) / width
-                found += -(away**2) / 2 - math.log(width * math.sqrt(2 * math.pi) * inside)
+                believed = np.exp(-(away**2) / 2) / (width * math.sqrt(2 * math.pi) * inside)
+            found += np.log(1 - share + share * believed)
         return found
 
     def _drawn(

@@ -1,4 +1,4 @@
-"""Values drawn from where the author of a study believes the best to be, and how dense that belief is.
+"""Values drawn from where the author of a study believes the best to be.
 
 A number is drawn from a normal distribution around `prior.at`, cut off at the ends of its range, on the scale
 that is searched; its standard deviation is a share of the range. A choice is `prior.at` with some
@@ -40,16 +40,6 @@ def draw_near(parameter: Parameter, value: Any, width: float, rng: np.random.Gen
     """A number near another, at a standard deviation of `width` times the range."""
     at = to_unit(parameter, value)
     return from_unit(parameter, truncnorm.rvs(-at / width, (1 - at) / width, at, width, random_state=rng))
-
-
-def log_density(parameter: Parameter, value: Any, center: Any, width: float, share: float) -> float:
-    """Logarithm of the density that draws around a center have at a value, an even one being 0."""
-    if parameter.choice is not None:
-        return math.log((1 - share) + share * len(parameter.choice) * (value == center))
-    at, place = to_unit(parameter, center), to_unit(parameter, value)
-    # The same as scipy's truncnorm.logpdf at a hundredth of its time.
-    inside = (math.erf((1 - at) / (width * math.sqrt(2))) + math.erf(at / (width * math.sqrt(2)))) / 2
-    return -(((place - at) / width) ** 2) / 2 - math.log(width * math.sqrt(2 * math.pi) * inside)
 
 
 def to_unit(parameter: Parameter, value: float) -> float:

@@ -28,13 +28,13 @@ def bowl(shared: Shared, assignment: Assignment, resume: str | None, send: Send,
         )
 
 
-def base_is_worse(
+def fourth_is_worse(
     shared: Shared, assignment: Assignment, resume: str | None, send: Send, world: World
 ) -> None:
-    """Trains as ever; the base tells an error that no other can reach."""
+    """Trains as ever; the fourth trial tells an error that no other can reach."""
 
     def tell(metrics: dict[str, Any], checkpoint: str | None) -> None:
-        worse = {"validation_error": 2.0} if metrics and assignment.preset == "base" else {}
+        worse = {"validation_error": 2.0} if metrics and assignment.trial == "t0003" else {}
         send({**metrics, **worse}, checkpoint)
 
     work(shared, assignment, resume, tell, world)
@@ -58,10 +58,10 @@ def dies(shared: Shared, assignment: Assignment, resume: str | None, send: Send,
     work(shared, assignment, resume, tell, world)
 
 
-def paper_dies_and_base_is_worse(
+def paper_dies_and_fourth_is_worse(
     shared: Shared, assignment: Assignment, resume: str | None, send: Send, world: World
 ) -> None:
-    (base_is_worse if assignment.preset == "base" else dies)(shared, assignment, resume, send, world)
+    (dies if assignment.preset == "paper" else fourth_is_worse)(shared, assignment, resume, send, world)
 
 
 def starved(shared: Shared, assignment: Assignment, resume: str | None, send: Send, world: World) -> None:

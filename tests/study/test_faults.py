@@ -13,7 +13,7 @@ from PIL import Image
 from cbe.data import open_dataset
 from cbe.spec import StudyConfig, TrainConfig
 from cbe.training.loop import train
-from tests.study.bodies import dies, paper_dies_and_base_is_worse, starved
+from tests.study.bodies import dies, paper_dies_and_fourth_is_worse, starved
 from tests.study.conftest import actors, curve, groups, rows, run, study
 from tests.waiting import until
 
@@ -57,14 +57,16 @@ def test_two_workers_train_as_one_does_when_one_is_killed_and_are_pruned_without
         training={"steps": 30, "eval_every": 10, "lr": 0.03},
         # An almost straight activation has no kink at which the order of a sum could decide (test_world.py).
         model={"leak": 0.99},
-        **{"resources": {"workers": 2}, "budget": {"trials": 2}},
+        # Paper and base are never stopped: the second of two that were sampled is.
+        **{"resources": {"workers": 2}, "budget": {"trials": 4}, "search": {"loss.weights.lb": [0.5, 2.0]}},
+        sampler="random",
         scheduler={"name": "asha", "grace": 10, "reduction": 2},
     )
-    _, folder = run(config, tmp_path, body=paper_dies_and_base_is_worse)
-    paper, base = rows(folder).values()
+    _, folder = run(config, tmp_path, body=paper_dies_and_fourth_is_worse)
+    paper, *_, worse = rows(folder).values()
     assert len(killed(tmp_path)) == 1
     assert (paper["state"], paper["step"], paper["workers"]) == ("completed", 30, 2)
-    assert (base["state"], base["step"]) == ("pruned", 10)
+    assert (worse["state"], worse["step"]) == ("pruned", 10)
     found = np.array(curve(folder, "t0000", *FIGURES, "loss_fairness"))
     alone = np.array(unbroken(config.paper_config(0, 0), *FIGURES, "loss_fairness"))
     assert found[:, 0].tolist() == [10, 20, 30]

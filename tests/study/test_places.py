@@ -103,7 +103,8 @@ def test_the_density_of_the_prior_agrees_with_scipy(confidence: str) -> None:
     space = parsed({"x": {"float": [0.01, 1], "log": True, "prior": believed}, "free": {"float": [0, 1]}})
     at, width = 0.5, prior.WIDTH[confidence]
     where = np.linspace(0, 1, 7)
-    wanted = truncnorm.logpdf(where, -at / width, (1 - at) / width, at, width)
+    share = prior.SHARE[confidence]
+    wanted = np.log(1 - share + share * truncnorm.pdf(where, -at / width, (1 - at) / width, at, width))
     assert Places(space, {}).log_prior(np.stack([where, where], axis=1)) == pytest.approx(wanted)
 
 
