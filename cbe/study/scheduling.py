@@ -135,7 +135,7 @@ def scheduler(study: StudyConfig, curves: Curves = ()) -> Judge:
 
 def _judges(study: StudyConfig) -> Judges:
     """Whether a trial may be stopped: one that was sampled and is not on a further pair of a race."""
-    first = study.pairs[0] if study.is_race else None
+    first = study.pairs[0] if study.scheduler.name == "race" else None
 
     def judges(trial: Trial) -> bool:
         sampled = trial.config["role"] == "search" and not trial.config["preset"]

@@ -200,6 +200,14 @@ def test_runs_on_further_pairs_are_neither_stopped_nor_compared() -> None:
     assert tune.order[-1] == "t0003"  # the third on the first pair has come: it is the best of them
 
 
+def test_a_grid_compares_trials_on_its_first_pair_only() -> None:
+    grid = {"sampler": "grid", "search": {"loss.weights.lb": [0.5, 1.0, 2.0]}, "seeds": [0, 1], "budget": {}}
+    tune = Tune([config("t0000", (1, 0)), config("t0001")], at_once=2, **grid)
+    tune.fill()
+    assert tune.report("t0000", 9.0) == TrialScheduler.CONTINUE
+    assert tune.report("t0001", 0.0) == TrialScheduler.PAUSE
+
+
 @pytest.mark.parametrize("name", ["race", "asha", "median", "hyperband"])
 def test_fixed_configs_and_confirmations_are_never_judged(name: str) -> None:
     others = [
