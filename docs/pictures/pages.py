@@ -28,7 +28,7 @@ class Shot:
     bottom: str
 
 
-SHOTS = {"page-answer": Shot("body", "#history")}
+SHOTS = {"page-answer": Shot("body", "#race")}
 WIDTH, MARGIN = 1000, 24  # CSS pixels
 SCALE = 2.0
 
