@@ -155,7 +155,7 @@ def is_checked_and_priced(page: Page, text: str) -> None:
     page.click("#faults button")
     assert page.evaluate("getSelection().toString()") == "confirmm:"
     page.keyboard.type("confirm:")
-    expect(page.locator("#check.good")).to_contain_text("No faults: 2,000 trials over 1 parameter by tpe")
+    expect(page.locator("#check.good")).to_contain_text("No faults: 2,000 trials over 1 parameter by prior")
     expect(marked).to_have_count(0)
     page.click("#plan")
     told = page.locator("#plan-result .plan")

@@ -376,6 +376,7 @@ def test_a_race_ends_with_promoted_trials_that_went_on_from_their_checkpoints(
     config = study(
         **RACE,
         search={"loss.weights.lb": {"float": [0.1, 3]}},
+        sampler="random",  # one that learns would hardly suggest a trial that has to wait
         sampler="random",
         budget={"trials": 9},
         confirm={"configs": 1, "runs": 1},
