@@ -1,7 +1,7 @@
 """A study replayed on a recorded landscape: the real agenda, sampler and scheduler on a made-up clock.
 
-A config that the landscape does not have is answered by the recorded one that is nearest to it. Each
-dimension counts by how much it explains the error on record (`Landscape.check` says how well this works on
+A config that the landscape does not have is answered by the recorded one that is nearest to it and stands for
+no other in this replay: two configs never end the same, however near. Each dimension counts by how much it explains the error on record (`Landscape.check` says how well this works on
 configs left out). What a run of the search reports is what was recorded. A run of the confirmation, on a pair
 that nobody has seen, is drawn: the config's mean plus its deviation on a recorded pair, the same pair for all
 configs, enlarged for the few pairs that the mean is of.
@@ -13,7 +13,7 @@ import heapq
 import json
 import math
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import count
 from types import SimpleNamespace
@@ -110,8 +110,8 @@ class Landscape:
     def _weights(self) -> Array:
         return self.weights([n for n in range(len(self.configs)) if n != BASE])
 
-    def nearest(self, point: Mapping[str, Any], others: Sequence[int] | None = None) -> int:
-        """The recorded config that stands for a point."""
+    def nearest(self, point: Mapping[str, Any], others: Collection[int] | None = None) -> int:
+        """The recorded config, of some or of all, that is nearest to a point."""
         distance = np.abs((self._places - self._place(point)) * self._weights).sum(axis=1)
         distance[BASE] = math.inf
         if others is not None:
@@ -146,6 +146,16 @@ class Draw:
         self._land, rng = landscape, np.random.default_rng(seed)
         self._search = rng.permutation(landscape.search_pairs)
         self._confirm = rng.integers(landscape.error.shape[1], size=1000)
+        self._stands_for: dict[str, int] = {}  # recorded configs by point
+        self._free = {*range(len(landscape.configs))} - {BASE}
+
+    def config(self, point: Mapping[str, Any]) -> int:
+        """The recorded config that stands for a point: the nearest that stands for no other one."""
+        key = json.dumps(point, sort_keys=True)
+        if key not in self._stands_for:
+            self._stands_for[key] = self._land.nearest(point, self._free or None)
+            self._free.discard(self._stands_for[key])
+        return self._stands_for[key]
 
     def curve(self, config: int, number: int, fresh: bool = False) -> list[dict[str, float]]:
         """What a run reports on the search's n-th pair, or on the n-th fresh one."""
@@ -247,7 +257,7 @@ class Replay:
         given = Assignment.from_plain(trial.config)
         config = {"paper": PAPER, "base": BASE}.get(given.preset or "", -1)
         if config < 0:  # what is not searched is the paper's
-            config = self._land.nearest({**self._land.points[PAPER], **given.point})
+            config = self._draw.config({**self._land.points[PAPER], **given.point})
         self.stands_for[self.ledger.rows[given.trial]["config_id"]] = config
         fresh = given.role == "confirm"
         pairs = self._study.confirm_pairs if fresh else self._study.pairs

@@ -106,7 +106,7 @@ def hyperband(land: Landscape, seed: int) -> Course:
         for key in order(study.search):
             if applicable(key, study.search[key], study.values(point)):
                 point[key] = trial._suggest(key, distribution(study.search[key]))
-        config = land.nearest(point)
+        config = draw.config(point)
         for number, report in enumerate(draw.curve(config, 0), 1):
             trial.report(report["validation_error"], number)
             if number < evaluations and trial.should_prune():
@@ -155,7 +155,7 @@ def priorband(land: Landscape, seed: int) -> Course:
         values = dict(trial.config)
         fidelity = int(values.pop("fidelity"))
         name = trial.metadata.id.rsplit("_", 1)[0]
-        config = land.nearest({k: v for k, v in values.items() if _applies(study, k, values)})
+        config = draw.config({k: v for k, v in values.items() if _applies(study, k, values)})
         curve = draw.curve(config, 0)
         error = curve[fidelity - 1]["validation_error"]
         before = land.steps[reached[name] - 1] if name in reached else 0

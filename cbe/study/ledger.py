@@ -233,6 +233,7 @@ class Ledger:
             del self._started[trial]
             if step is None:
                 self._waits.add(trial)
+                self.sampling.pause(trial)
             else:
                 self.recorder.event("paused", trial, step=step)
 

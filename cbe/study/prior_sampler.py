@@ -5,8 +5,8 @@ end, and the next point is the candidate of the largest expected improvement. Ca
 from the whole space and from the neighbourhood of the best trials. The improvement counts by the prior's
 density to the power of β/n after n trials, so that a wrong prior fades (πBO: Hvarfner et al., ICLR 2022).
 
-A trial that was ended early counts with what it would have reached: its last value plus what those that went
-on have gained since that step.
+A trial that was ended early, or that waits at a rung, counts with what it would have reached: its last value
+plus what those that went on have gained since that step.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from cbe.study.places import Places
 from cbe.study.transfer import FROM
 
 SOURCE = "cbe:source"  # the system attribute that names the source of a trial
+PAUSED = "paused"  # the user attribute of a trial that waits at a rung, or has waited there
 Source = Literal["prior", "even", "model"]
 Array = np.ndarray[Any, Any]
 
-PRIOR_FIRST = 1 / 2  # of the first trials are drawn by the prior, the others evenly
+PRIOR_FIRST = 1 / 2  # of the first trials are drawn by the prior at most, the others evenly
 EXPLORE = 0.1  # of the later ones are drawn evenly, whatever the model says
 CANDIDATES = 150  # of each kind
 NEIGHBOURS = 3  # trials whose neighbourhood is searched
@@ -67,6 +68,8 @@ class PriorSampler(BaseSampler):
         self._space: dict[str, BaseDistribution] = {key: distribution(p) for key, p in search.items()}
         self._places = Places(search, base)
         self._has_priors = any(parameter.prior for parameter in search.values())
+        shares = [prior.SHARE[parameter.prior.confidence] for parameter in search.values() if parameter.prior]
+        self._by_prior = min(PRIOR_FIRST, max(shares, default=0.0))
         self._rng = np.random.default_rng(seed)
         self._model = GaussianProcess(self._places.groups)
         self._tpe = tpe(seed, startup)  # for several objectives
@@ -108,29 +111,32 @@ class PriorSampler(BaseSampler):
 
     def _suggest(self, study: Study, number: int) -> tuple[Source, dict[str, Any]]:
         known = study.get_trials(deepcopy=False)
-        ended = [trial for trial in known if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
+        told = [trial for trial in known if _has_told(trial)]
         draw = self._rng.random()
-        if len(ended) < self._startup:
-            by_prior = self._has_priors and draw < PRIOR_FIRST
-            return (
-                ("prior", self._drawn(prior.draw)) if by_prior else ("even", self._drawn(prior.draw_evenly))
-            )
+        if len(told) < self._startup:
+            if draw < self._by_prior:
+                return "prior", self._drawn(prior.draw)
+            return "even", self._drawn(prior.draw_evenly)
         if draw < EXPLORE:
             return "even", self._drawn(prior.draw_evenly)
-        running = [each for each in known if each.state == TrialState.RUNNING and each.number != number]
-        return "model", self._best_candidate(study, ended, [each.params for each in running if each.params])
+        running = [
+            each.params
+            for each in known
+            if each.state == TrialState.RUNNING and each.number != number and not _has_told(each)
+        ]
+        return "model", self._best_candidate(study, told, [params for params in running if params])
 
     def _drawn(self, draw: Any) -> dict[str, Any]:
         return {key: draw(parameter, self._rng) for key, parameter in self._search.items()}
 
     def _best_candidate(
-        self, study: Study, ended: Sequence[FrozenTrial], running: Sequence[Mapping[str, Any]]
+        self, study: Study, told: Sequence[FrozenTrial], running: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:
         sign = -1 if study.direction == StudyDirection.MAXIMIZE else 1
-        values, whole = expected_ends(ended, sign)
+        values, whole = expected_ends(told, sign)
         scored = scores(values)
         kept = _most_telling(scored)
-        places = np.array([self._places.of(ended[n].params) for n in kept])
+        places = np.array([self._places.of(told[n].params) for n in kept])
         noise = np.where(whole[kept], 1.0, UNFINISHED)
         self._model.fit(places, scored[kept], noise)
         if running:  # as if they had ended as predicted, so that the next is not the same again
@@ -143,8 +149,8 @@ class PriorSampler(BaseSampler):
         mean, deviation = self._model.predict(candidates)
         gain = log_improvement(float(predicted.min()), mean, deviation)
         if self._has_priors:
-            gain += FADE / len(ended) * self._places.log_prior(candidates)
-        here = [FROM not in ended[n].user_attrs for n in kept] + [True] * len(running)
+            gain += FADE / len(told) * self._places.log_prior(candidates)
+        here = [FROM not in told[n].user_attrs for n in kept] + [True] * len(running)
         return self._first_new(candidates[np.argsort(-gain, kind="stable")], places[here])
 
     def _first_new(self, candidates: Array, tried: Array) -> dict[str, Any]:
@@ -168,6 +174,13 @@ class PriorSampler(BaseSampler):
         if parameter.float_ is None or parameter.step is None:
             return value
         return prior.from_unit(parameter, prior.to_unit(parameter, value))
+
+
+def _has_told(trial: FrozenTrial) -> bool:
+    """Whether a trial has ended, or was compared at a rung at least."""
+    if trial.state == TrialState.RUNNING:
+        return PAUSED in trial.user_attrs and bool(trial.intermediate_values)
+    return trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
 
 
 def expected_ends(trials: Sequence[FrozenTrial], sign: int) -> tuple[Array, Array]:

@@ -32,7 +32,7 @@ from cbe.spec import StudyConfig
 from cbe.spec.search import applicable, order
 from cbe.store.history import AVOIDED, about, distribution, is_in_space, remembered, told
 from cbe.study.assignment import Assignment, Pair
-from cbe.study.prior_sampler import PriorSampler, tpe
+from cbe.study.prior_sampler import PAUSED, PriorSampler, tpe
 from cbe.study.transfer import Transfer, with_priors
 
 Rows = Mapping[str, Mapping[str, Any]]  # the store's trials by name
@@ -192,6 +192,12 @@ class Sampling:
         if trial is None or len(self._config.objectives) > 1 or step in self._said.get(number, ()):
             return
         trial.report(value, step)
+
+    def pause(self, name: str) -> None:
+        """A trial waits at a rung: its values so far count, though it may go on."""
+        trial = self.trials().get(name)
+        if trial is not None and not trial.state.is_finished() and PAUSED not in trial.user_attrs:
+            self._storage.set_trial_user_attr(trial._trial_id, PAUSED, True)
 
     def tell(
         self, number: int, state: str, values: list[float] | None, error_class: str | None = None

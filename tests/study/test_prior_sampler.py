@@ -230,6 +230,28 @@ def test_trials_that_run_keep_the_next_one_away() -> None:
     assert len({tuple(point.items()) for point in at_once}) == 6
 
 
+def test_trials_that_wait_at_a_rung_teach_the_model(tmp_path: Path) -> None:
+    """In a race most trials wait until the search is over."""
+    config = study(search={"loss.weights.lb": {"float": [0, 3]}}, sampler="prior")
+    sampling = Sampling(config, open_storage(None, tmp_path / "optuna.journal"), {})
+    asked_for = []
+    for number in range(24):
+        asked = sampling.ask(f"t{number:04d}", (0, 0))
+        assert asked.number is not None
+        asked_for.append(asked.point["loss.weights.lb"])
+        sampling.report(asked.number, 10, abs(asked_for[-1] - 2))
+        sampling.pause(asked.trial)
+    assert np.median(np.abs(np.array(asked_for[10:]) - 2)) < 0.3
+
+
+def test_trials_under_way_teach_nothing_yet() -> None:
+    found = optuna.create_study(sampler=PriorSampler(space(), {}, 0, startup=6))
+    for _ in range(20):
+        trial = found.ask()
+        trial.report(loss(suggest(trial, space())), 1)
+    assert set(sources(found)) == {"even"}
+
+
 def ended(
     curve: Mapping[int, float], state: TrialState = TrialState.PRUNED, value: float | None = None
 ) -> FrozenTrial:
