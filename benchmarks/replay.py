@@ -1,10 +1,11 @@
 """A study replayed on a recorded landscape: the real agenda, sampler and scheduler on a made-up clock.
 
 A config that the landscape does not have is answered by the recorded one that is nearest to it and stands for
-no other in this replay: two configs never end the same, however near. Each dimension counts by how much it explains the error on record (`Landscape.check` says how well this works on
-configs left out). What a run of the search reports is what was recorded. A run of the confirmation, on a pair
-that nobody has seen, is drawn: the config's mean plus its deviation on a recorded pair, the same pair for all
-configs, enlarged for the few pairs that the mean is of.
+no other in this replay: two configs never end the same, however near. Each dimension counts by how much it
+explains the error on record (`Landscape.check` says how well this works on configs left out). What a run of
+the search reports is what was recorded. A run of the confirmation, on a pair that nobody has seen, is drawn:
+the config's mean plus its deviation on a recorded pair, the same pair for all configs, enlarged for the few
+pairs that the mean is of.
 """
 
 from __future__ import annotations
