@@ -29,7 +29,7 @@ from scipy.stats import spearmanr
 
 from cbe.spec import StudyConfig
 from cbe.spec.search import applicable, order
-from cbe.study import prior
+from cbe.study.search import prior
 
 FOLDER = Path(__file__).parent / "landscapes"
 METRICS = ("validation_error", "validation_loss", "test_error")

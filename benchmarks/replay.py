@@ -33,13 +33,13 @@ from cbe.spec import StudyConfig
 from cbe.spec.search import applicable
 from cbe.store.folder import DATA_FILE, Store
 from cbe.store.recorder import Recorder
-from cbe.study import prior
 from cbe.study.agenda import Agenda
 from cbe.study.assignment import Assignment
 from cbe.study.dispatch import Dispatch, Listener
 from cbe.study.ledger import Ledger
-from cbe.study.sampling import Sampling
-from cbe.study.scheduling import scheduler
+from cbe.study.search import prior
+from cbe.study.search.sampling import Sampling
+from cbe.study.search.scheduling import scheduler
 
 Array = np.ndarray[Any, Any]
 PAPER, BASE = 0, 1  # numbers of the fixed configs on record

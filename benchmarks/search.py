@@ -35,8 +35,8 @@ from benchmarks.replay import BASE, PAPER, Draw, Landscape, Replay
 from cbe.spec import StudyConfig
 from cbe.spec.search import applicable, order
 from cbe.store.history import distribution
-from cbe.study.confirm import runs_of, winners
-from cbe.study.sampling import Sampling
+from cbe.study.confirmation import runs_of, winners
+from cbe.study.search.sampling import Sampling
 from cbe.verdicts import compare
 
 TRIALS = 60  # of the searches whose course is followed

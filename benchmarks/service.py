@@ -33,7 +33,7 @@ import yaml
 
 from benchmarks.answers import fill
 from benchmarks.harness import machine
-from cbe.service.head import started
+from cbe.service.queue.embedded_ray import started
 from cbe.store.folder import Store, StudyFolder
 
 RUNNING = "running"

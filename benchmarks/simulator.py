@@ -24,10 +24,10 @@ from benchmarks.harness import machine
 from benchmarks.studies import engine
 from cbe.spec import StudyConfig
 from cbe.store.folder import StudyFolder
-from cbe.study.machines import Cluster
-from cbe.study.past import recorded
-from cbe.study.plan import START_S, measure
-from cbe.study.simulate import replay
+from cbe.study.budget.plan import START_S, measure
+from cbe.study.budget.simulation import replay
+from cbe.study.budget.trial_history import recorded
+from cbe.study.scaling.machines import Cluster
 
 SECTIONS: dict[str, Any] = {
     "data": {"source": "digits", "labels": 40, "validation": 200},

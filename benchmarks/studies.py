@@ -38,7 +38,7 @@ from cbe.ssl.world import World
 from cbe.store.folder import Store, StudyFolder
 from cbe.study.assignment import Assignment
 from cbe.study.engine import run
-from cbe.study.trial import Shared
+from cbe.study.trial.process import Shared
 from cbe.training.launch import Send
 from cbe.training.loop import train
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cbe.errors import CbeError, InputError
     from cbe.local import run
     from cbe.report.results import open_store
-    from cbe.service.client import connect
+    from cbe.service.clients.service import connect
     from cbe.spec import StudyConfig
 
 __version__ = "0.1.0"
@@ -30,7 +30,7 @@ _FROM = {
     "CbeError": "cbe.errors",
     "InputError": "cbe.errors",
     "StudyConfig": "cbe.spec",
-    "connect": "cbe.service.client",
+    "connect": "cbe.service.clients.service",
     "open_store": "cbe.report.results",
     "run": "cbe.local",
 }

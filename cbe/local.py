@@ -16,7 +16,7 @@ from cbe.spec import StudyConfig, read_config
 from cbe.spec.files import read_values
 from cbe.store.folder import Store
 from cbe.study.control import status
-from cbe.study.start import accept, begun, differing
+from cbe.study.lifecycle import accept, begun, differing
 
 Study = str | PathLike[str] | Mapping[str, Any] | StudyConfig
 
@@ -80,7 +80,7 @@ def run(
     if status(folder).state == "finished":
         return StudyRun(config.name, None, results)
     from cbe.cli.data import print_data_summary
-    from cbe.cli.live import live
+    from cbe.cli.progress.live import live
     from cbe.study.engine import run as run_study  # takes seconds
 
     with nullcontext() if exists else begun(config, place):

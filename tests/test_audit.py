@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cbe.errors import RunError
-from cbe.service.audit import Audit
+from cbe.service.auth.audit import Audit
 from cbe.store.folder import Store
 from cbe.store.redact import redact
 from tests.conftest import small_files

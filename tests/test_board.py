@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from cbe.errors import InputError
-from cbe.service.board import Board
-from cbe.service.kept import Kept
-from cbe.service.standing import Standing
+from cbe.service.live.answer_cache import Kept
+from cbe.service.live.study_status import Standing
+from cbe.service.live.study_watcher import StudyWatcher
 from cbe.store.folder import STUDY_FILE, Store
 from tests.made import Made, status
 
 Event = tuple[str, Any]
 
 
-def board(store: Path) -> Board:
-    return Board(Store.open(str(store)), lambda found: Standing(found.overview))
+def study_watcher(store: Path) -> StudyWatcher:
+    return StudyWatcher(Store.open(str(store)), lambda found: Standing(found.overview))
 
 
 async def heard(news: AsyncIterator[bytes]) -> list[Event]:
@@ -39,7 +39,7 @@ def test_a_listener_hears_all_of_a_study_first_and_then_what_has_changed(tmp_pat
     made.trial(0.2, preset="paper")
 
     async def listen() -> None:
-        seen = board(tmp_path)
+        seen = study_watcher(tmp_path)
         await seen.look()
         news = seen.listen_to("made")
         (_, study), (_, first) = await heard(news)
@@ -62,7 +62,7 @@ def test_a_listener_who_is_slow_misses_no_trial(tmp_path: Path) -> None:
     made = Made(tmp_path)
 
     async def listen() -> None:
-        seen = board(tmp_path)
+        seen = study_watcher(tmp_path)
         await seen.look()
         news = seen.listen_to("made")
         await heard(news)
@@ -80,7 +80,7 @@ def test_the_list_tells_what_is_new_and_what_is_gone_and_nothing_twice(tmp_path:
     first, second = Made(tmp_path, "first"), Made(tmp_path, "second")
 
     async def listen() -> None:
-        seen = board(tmp_path)
+        seen = study_watcher(tmp_path)
         await seen.look()
         news = seen.listen()
         [(_, told)] = await heard(news)
@@ -104,7 +104,7 @@ def test_a_study_at_rest_is_read_once_and_one_that_cannot_be_read_is_told_so(tmp
     made.trial(0.2)
 
     async def look() -> None:
-        seen = board(tmp_path)
+        seen = study_watcher(tmp_path)
         await seen.look()
         before = seen.get("made")
         await seen.look()

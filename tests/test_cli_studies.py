@@ -23,8 +23,8 @@ from cbe.spec import StudyConfig, TrainConfig, read_config
 from cbe.ssl import resolve
 from cbe.store.folder import Store, StudyFolder
 from cbe.study.control import STATUS, Claim, status
+from cbe.study.lifecycle import amend, begin, load
 from cbe.study.overview import details, overviews
-from cbe.study.start import amend, begin, load
 from tests.conftest import Cbe
 from tests.made import Made
 from tests.made import status as write_status

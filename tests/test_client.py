@@ -22,19 +22,19 @@ import cbe
 from cbe.errors import ConfigError, InputError, RunError
 from cbe.report.across import best_of_all
 from cbe.report.best import best
-from cbe.service import submissions
-from cbe.service.app import create_app
-from cbe.service.client import Client, connect
-from cbe.service.jobs import Jobs
+from cbe.service.auth.tokens import Role
+from cbe.service.clients.service import Client, connect
+from cbe.service.queue import submissions
+from cbe.service.queue.ray_jobs import Jobs
+from cbe.service.queue.submissions import Submission
 from cbe.service.service import Service
-from cbe.service.submissions import Submission
-from cbe.service.tokens import Role
 from cbe.service.trials import trial
+from cbe.service.web.app import create_app
 from cbe.spec import TrainConfig, read_config
 from cbe.store.folder import Store
 from cbe.study.control import born
 from cbe.study.overview import details, overviews
-from cbe.study.trial_log import logged
+from cbe.study.trial.log import logged
 from tests.conftest import Cbe
 from tests.made import SECTIONS, Made, finished, status, whole
 from tests.waiting import until
@@ -131,7 +131,7 @@ def test_studies_and_trials_from_afar_are_those_of_the_store(client: Client, ser
     assert [each.study for each in client.ls(state="new")] == ["empty"]
     shown = client.show("made")
     assert (shown.overview, shown.trials) == (details(store, "made").overview, details(store, "made").trials)
-    assert shown.standing.owner is None and shown.standing.overview == shown.overview
+    assert shown.study_status.owner is None and shown.study_status.overview == shown.overview
     with logged(made.folder, "t0002") as log:
         log.say("begins")
     assert client.trial("made", "t0002") == trial(store, "made", "t0002")
@@ -151,7 +151,7 @@ def test_a_service_knows_what_was_submitted_before_any_ray_answers(tmp_path: Pat
 
 
 def test_a_long_list_comes_whole(client: Client, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cbe.service.client.PAGE", 2)
+    monkeypatch.setattr("cbe.service.clients.service.PAGE", 2)
     for number in range(5):
         Made(served.store, f"made-{number}")
     until(lambda: len(client.ls()) == 5)
@@ -484,7 +484,7 @@ def test_a_study_is_submitted_and_watched_to_its_end(served: Served, cbe_: Cbe, 
         with connect(served.url) as client:  # a driver ends long before the queue hears of it
             until(lambda: client.show("made").overview.elapsed_s, what="the driver's last word")
         submissions.write(folder, replace(asked, wanted="rest", started=asked.submitted))
-        served.service.keeper.refresh("made")
+        served.service.reconciler.refresh("made")
 
     driver = threading.Thread(target=drive)
     driver.start()

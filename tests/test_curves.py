@@ -8,10 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cbe.service.app import create_app
-from cbe.service.jobs import Jobs
+from cbe.service.queue.ray_jobs import Jobs
 from cbe.service.routes import trials
 from cbe.service.service import Service
+from cbe.service.web.app import create_app
 from cbe.store.folder import Store
 from tests.made import finished
 

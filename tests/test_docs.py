@@ -14,7 +14,7 @@ import yaml
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
-from cbe.service.client import Client
+from cbe.service.clients.service import Client
 from cbe.spec import StudyConfig, TrainConfig
 from cbe.store.schema import TABLES
 from docs.hooks import filled

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cbe.report.importance import FEWEST, MOST, Importance, importances
+from cbe.report.importance import FEWEST, MAX_CONFIGS, Importance, importances
 from cbe.spec import StudyConfig
 
 SEARCH = {
@@ -103,10 +103,10 @@ def test_only_trials_of_the_search_that_were_trained_to_the_end_count() -> None:
     assert found(rows) == found(rows_of(20))
 
 
-@pytest.mark.parametrize("count", [MOST, MOST + 1])
+@pytest.mark.parametrize("count", [MAX_CONFIGS, MAX_CONFIGS + 1])
 def test_of_very_many_configs_some_are_drawn_and_all_are_counted(count: int) -> None:
     first = found(rows_of(count))[0]
-    assert (first.n, first.of) == (MOST, count)
+    assert (first.n, first.of) == (MAX_CONFIGS, count)
 
 
 def test_too_few_configs_are_a_reason_and_no_numbers() -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cbe.cli.live import live
-from cbe.cli.log import Log
-from cbe.cli.panel import panel
+from cbe.cli.progress.live import live
+from cbe.cli.progress.log import Log
+from cbe.cli.progress.panel import panel
 from cbe.errors import InputError
 from cbe.report.best import best
 from cbe.spec import StudyConfig
@@ -24,9 +24,9 @@ from cbe.study.agenda import Agenda
 from cbe.study.assignment import Assignment
 from cbe.study.control import Claim, status
 from cbe.study.ledger import Ledger
+from cbe.study.lifecycle import begun, journal
 from cbe.study.progress import Progress
-from cbe.study.sampling import Sampling, open_storage
-from cbe.study.start import begun, journal
+from cbe.study.search.sampling import Sampling, open_storage
 
 QUESTION = "Do [bold]more[/bold] heads help where few labels are given, and what do the weights do?"
 

@@ -19,7 +19,7 @@ from cbe.service.routes import answers, studies, system, trials
 from cbe.store.folder import Store
 from tests.made import HOSTILE, Made, finished, status
 
-WEB = Path(cbe.__file__).parent / "service" / "web"
+WEB = Path(cbe.__file__).parent / "service" / "web" / "static"
 
 
 class Elements(HTMLParser):

@@ -18,7 +18,7 @@ import pytest
 
 from cbe import __version__
 from cbe.errors import InputError
-from cbe.service.notices import Notice, Notices, parse_target
+from cbe.service.live.webhooks import Notice, Webhooks, parse_target
 from tests.conftest import free_port
 
 SECRET = "T0SECRET0B1"
@@ -137,7 +137,7 @@ def raw(*chunks: bytes) -> Iterator[str]:
 
 
 def test_a_webhook_receives_the_notice(hook: Hook) -> None:
-    assert Notices([hook.url]).send(DONE) == []
+    assert Webhooks([hook.url]).send(DONE) == []
     assert hook.got == [
         {
             "event": "finished",
@@ -158,11 +158,11 @@ def test_a_webhook_receives_the_notice(hook: Hook) -> None:
 
 
 def test_slack_receives_a_text_in_its_own_escapes(hook: Hook) -> None:
-    notices = Notices([f"slack:{hook.url}"])
-    assert notices.send(DONE) == []
+    webhooks = Webhooks([f"slack:{hook.url}"])
+    assert webhooks.send(DONE) == []
     failed = Notice("failed", "pets", "failed", why="<!channel> lost & gone\nmore", metric="macs", best=5e6)
-    assert notices.send(failed) == []
-    assert notices.send(Notice("budget", "pets", "stopped")) == []
+    assert webhooks.send(failed) == []
+    assert webhooks.send(Notice("budget", "pets", "stopped")) == []
     assert hook.got == [
         {
             "text": "pets has finished\n4 heads are best: 5 % &lt; 7 % &amp; falling.\n"
@@ -176,7 +176,7 @@ def test_slack_receives_a_text_in_its_own_escapes(hook: Hook) -> None:
 def test_foreign_texts_leave_without_secrets_and_numbers_as_json_has_them(hook: Hook) -> None:
     why = "GET s3://key:hush@bucket failed\x1b[2J, token=hush " + "x" * 5000
     bad = Notice("failed", "pets", "failed", why=why, sentence="password=hush", best=float("nan"))
-    assert Notices([hook.url, f"slack:{hook.url}"]).send(bad) == []
+    assert Webhooks([hook.url, f"slack:{hook.url}"]).send(bad) == []
     plain, slack = sorted(hook.got, key=lambda got: "text" in got)
     assert "hush" not in str(hook.got) and "\x1b" not in str(hook.got)
     assert plain["best"] is None and len(plain["why"]) == 2000 and len(slack["text"]) < 4100
@@ -185,13 +185,13 @@ def test_foreign_texts_leave_without_secrets_and_numbers_as_json_has_them(hook: 
 @pytest.mark.parametrize("status", [500, 503, 429, 408])
 def test_what_may_pass_is_tried_again(hook: Hook, waited: list[float], status: int) -> None:
     hook.answers = [(status, {}), (status, {})]
-    assert Notices([hook.url], waits_s=(1, 5), wait=waited.append).send(DONE) == []
+    assert Webhooks([hook.url], waits_s=(1, 5), wait=waited.append).send(DONE) == []
     assert len(hook.got) == 3 and waited == [1, 5]
 
 
 def test_after_three_attempts_it_is_given_up_and_told(hook: Hook, waited: list[float]) -> None:
     hook.answers = [(502, {})] * 9
-    (line,) = Notices([hook.url], wait=waited.append).send(DONE)
+    (line,) = Webhooks([hook.url], wait=waited.append).send(DONE)
     assert line == "127.0.0.1: the notice finished of pets was not taken: it answered 502"
     assert len(hook.got) == 3 and len(waited) == 2
 
@@ -199,14 +199,14 @@ def test_after_three_attempts_it_is_given_up_and_told(hook: Hook, waited: list[f
 @pytest.mark.parametrize("status", [400, 401, 404, 410])
 def test_a_refusal_is_final(hook: Hook, waited: list[float], status: int) -> None:
     hook.answers = [(status, {})]
-    (line,) = Notices([hook.url], wait=waited.append).send(DONE)
+    (line,) = Webhooks([hook.url], wait=waited.append).send(DONE)
     assert line.endswith(f"it answered {status}") and len(hook.got) == 1 and waited == []
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 def test_no_redirection_is_followed(hook: Hook, waited: list[float], status: int) -> None:
     hook.answers = [(status, {"Location": "/elsewhere"})]
-    (line,) = Notices([hook.url], wait=waited.append).send(DONE)
+    (line,) = Webhooks([hook.url], wait=waited.append).send(DONE)
     assert line.endswith(f"it answered {status}, and redirections are not followed")
     assert len(hook.paths) == 1 and waited == []
 
@@ -219,55 +219,55 @@ def test_a_server_may_ask_for_some_patience(
     hook: Hook, waited: list[float], asked: str, wait_s: float
 ) -> None:
     hook.answers = [(429, {"Retry-After": asked})]
-    assert Notices([hook.url], waits_s=[1], wait=waited.append).send(DONE) == []
+    assert Webhooks([hook.url], waits_s=[1], wait=waited.append).send(DONE) == []
     assert waited == [wait_s]
 
 
 def test_a_server_that_is_away_is_tried_again_and_named_by_its_host(waited: list[float]) -> None:
     url = f"http://localhost:{free_port()}/{SECRET}"
-    (line,) = Notices([url], wait=waited.append).send(DONE)
+    (line,) = Webhooks([url], wait=waited.append).send(DONE)
     assert line.startswith("localhost: ") and "cannot be reached (ConnectError)" in line
     assert len(waited) == 2
 
 
 def test_a_server_that_says_nothing_is_left(hook: Hook, waited: list[float]) -> None:
     hook.silent.set()
-    (line,) = Notices([hook.url], timeout_s=0.2, wait=waited.append).send(DONE)
+    (line,) = Webhooks([hook.url], timeout_s=0.2, wait=waited.append).send(DONE)
     assert line.endswith("no answer within 0.2 s") and len(waited) == 2
 
 
 def test_a_server_that_never_ends_its_answer_is_left(waited: list[float]) -> None:
     with raw(b"HTTP/1.1 200 OK\r\n", b"X-Slow: 1\r\n") as url:
-        (line,) = Notices([url], timeout_s=0.3, waits_s=(), wait=waited.append).send(DONE)
+        (line,) = Webhooks([url], timeout_s=0.3, waits_s=(), wait=waited.append).send(DONE)
     assert line.endswith("no answer within 0.3 s")
 
 
 def test_a_body_without_an_end_is_not_waited_for() -> None:
     with raw(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n", b"more") as url:
-        assert Notices([url], timeout_s=10, waits_s=()).send(DONE) == []
+        assert Webhooks([url], timeout_s=10, waits_s=()).send(DONE) == []
 
 
 def test_an_answer_that_is_no_http_is_told(waited: list[float]) -> None:
     with raw(b"SSH-2.0-OpenSSH\r\n\r\n") as url:
-        (line,) = Notices([url], wait=waited.append).send(DONE)
+        (line,) = Webhooks([url], wait=waited.append).send(DONE)
     assert "cannot be reached (" in line and "SSH" not in line
 
 
 def test_one_that_fails_keeps_no_other_from_being_told(hook: Hook, waited: list[float]) -> None:
     away = f"http://localhost:{free_port()}/{SECRET}"
-    lines = Notices([away, hook.url, away, f"slack:{hook.url}"], wait=waited.append).send(DONE)
+    lines = Webhooks([away, hook.url, away, f"slack:{hook.url}"], wait=waited.append).send(DONE)
     assert len(lines) == 2 and all(line.startswith("localhost: ") for line in lines)
     assert len(hook.got) == 2
 
 
 def test_nobody_to_tell_is_no_failure() -> None:
-    assert Notices([]).send(DONE) == []
+    assert Webhooks([]).send(DONE) == []
 
 
 def test_many_threads_may_send_at_once(hook: Hook) -> None:
-    notices = Notices([hook.url])
+    webhooks = Webhooks([hook.url])
     with ThreadPoolExecutor(8) as pool:
-        told = pool.map(lambda n: notices.send(Notice("finished", f"study-{n}", "finished")), range(24))
+        told = pool.map(lambda n: webhooks.send(Notice("finished", f"study-{n}", "finished")), range(24))
     assert list(told) == [[]] * 24
     assert sorted(got["study"] for got in hook.got) == sorted(f"study-{n}" for n in range(24))
 
@@ -278,12 +278,12 @@ def test_no_log_and_no_line_holds_the_address(
     caplog.set_level(logging.DEBUG)
     away = f"http://me:{SECRET}@localhost:{free_port()}/{SECRET}"
     hook.answers = [(302, {"Location": hook.url}), (500, {"Location": hook.url}), (500, {})]
-    notices = Notices([hook.url, f"slack:{hook.url}", away], wait=waited.append)
+    webhooks = Webhooks([hook.url, f"slack:{hook.url}", away], wait=waited.append)
     with raw(f"HTTP/1.1 {SECRET}\r\n\r\n".encode()) as url:
-        told = [notices.send(DONE), Notices([url], wait=waited.append).send(DONE)]
+        told = [webhooks.send(DONE), Webhooks([url], wait=waited.append).send(DONE)]
     assert hook.got and told[0] and told[1]
     logged = [(record.name, record.getMessage()) for record in caplog.records]
-    assert SECRET not in str([told, logged, notices.targets, vars(notices)])
+    assert SECRET not in str([told, logged, webhooks.targets, vars(webhooks)])
     assert not [name for name, _ in logged if name.startswith(("httpx", "httpcore"))]
 
 
@@ -291,7 +291,7 @@ def test_others_who_use_httpx_still_find_their_calls_in_the_log(
     hook: Hook, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    assert Notices([hook.url]).send(DONE) == []
+    assert Webhooks([hook.url]).send(DONE) == []
     httpx.post(hook.url, json={})
     assert [record.name for record in caplog.records if record.name == "httpx"] == ["httpx"]
 

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from cbe.errors import InputError
-from cbe.service.standing import Standing, StandingDetails
+from cbe.service.live.study_status import StudyStatus, StudyStatusDetails
 from cbe.store.folder import Store
 from cbe.study.control import born
-from cbe.study.overview import Details, Overview, Part, Spent, details, followed, overview, overviews
+from cbe.study.overview import Details, Overview, Spent, StageProgress, details, followed, overview, overviews
 from tests.made import Made, finished, status
 
 ALIVE: dict[str, Any] = {"pid": os.getpid(), "born": born(os.getpid()), "host": socket.gethostname()}
@@ -136,25 +136,25 @@ def test_a_standing_is_flat_in_json_and_comes_out_as_it_went_in(tmp_path: Path) 
     found = details(in_store(running(tmp_path)), "made")
     seen = replace(found.overview, state="queued", why="2 are before it")
     at = datetime(2026, 5, 4, 12, 30, 1, 5, tzinfo=timezone(timedelta(hours=2)))
-    standing = Standing(seen, "ada", -3, at, 2)
-    plain = through_json(standing.to_plain())
+    study_status = StudyStatus(seen, "ada", -3, at, 2)
+    plain = through_json(study_status.to_plain())
     assert plain["study"] == "made" and plain["state"] == "queued" and plain["owner"] == "ada"
     assert (plain["priority"], plain["place"], plain["submitted"]) == (
         -3,
         2,
         "2026-05-04T12:30:01.000005+02:00",
     )
-    assert Standing.from_plain(plain) == standing
-    whole = StandingDetails(seen, found.trials, found.optuna, standing)
-    assert StandingDetails.from_plain(through_json(whole.to_plain())) == whole
+    assert StudyStatus.from_plain(plain) == study_status
+    whole = StudyStatusDetails(seen, found.trials, found.optuna, study_status)
+    assert StudyStatusDetails.from_plain(through_json(whole.to_plain())) == whole
 
 
 def test_the_latest_that_was_heard_of_a_study_is_its_submission_or_a_trial(tmp_path: Path) -> None:
     found = overview(in_store(running(tmp_path)), "made")
-    assert found.updated is not None and Standing(found).latest == found.updated
+    assert found.updated is not None and StudyStatus(found).latest == found.updated
     later = found.updated + timedelta(seconds=1)
-    assert Standing(found, submitted=later).latest == later
-    assert Standing(replace(found, updated=None)).latest < datetime(2000, 1, 1, tzinfo=UTC)
+    assert StudyStatus(found, submitted=later).latest == later
+    assert StudyStatus(replace(found, updated=None)).latest < datetime(2000, 1, 1, tzinfo=UTC)
 
 
 numbers = some.floats(allow_nan=False, allow_infinity=False)
@@ -167,8 +167,8 @@ made_up = some.builds(
     state=some.sampled_from(["new", "queued", "running", "failed"]),
     why=maybe | texts,
     stage=maybe | some.sampled_from(["search", "confirm"]),
-    search=maybe | some.builds(Part, some.integers(), some.integers()),
-    confirm=maybe | some.builds(Part, some.integers(), some.integers()),
+    search=maybe | some.builds(StageProgress, some.integers(), some.integers()),
+    confirm=maybe | some.builds(StageProgress, some.integers(), some.integers()),
     counts=some.dictionaries(texts, some.integers(0, 10**6)),
     metric=maybe | texts,
     best=maybe | numbers,
@@ -186,7 +186,7 @@ made_up = some.builds(
 
 @given(
     some.builds(
-        Standing,
+        StudyStatus,
         made_up,
         owner=maybe | texts,
         priority=some.integers(-100, 100),
@@ -194,8 +194,8 @@ made_up = some.builds(
         place=maybe | some.integers(1, 100),
     )
 )
-def test_whatever_a_standing_holds_comes_out_of_json_as_it_went_in(standing: Standing) -> None:
-    assert Standing.from_plain(through_json(standing.to_plain())) == standing
+def test_whatever_a_standing_holds_comes_out_of_json_as_it_went_in(study_status: StudyStatus) -> None:
+    assert StudyStatus.from_plain(through_json(study_status.to_plain())) == study_status
 
 
 def test_a_study_is_followed_for_as_long_as_it_goes_on(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from cbe.data import Dataset
 from cbe.errors import Paused
 from cbe.store.folder import Store
-from cbe.study.trial import newest
+from cbe.study.trial.process import newest
 from cbe.training.loop import Snapshot, train
 from tests.conftest import small
 

@@ -12,7 +12,18 @@ import torch
 
 from cbe.errors import InputError
 from cbe.spec import StudyConfig
-from cbe.study.plan import START_S, TRIAL_S, Plan, Probe, Range, Rung, local_concurrency, measure, plan, rungs
+from cbe.study.budget.plan import (
+    START_S,
+    TRIAL_S,
+    Plan,
+    Probe,
+    Range,
+    Rung,
+    local_concurrency,
+    measure,
+    plan,
+    rungs,
+)
 
 PROBE = Probe(step_s=Range(0.1, 0.2), evaluation_s=Range(1.0, 2.0), checkpoint_s=Range(0.5, 1.0))
 
@@ -44,7 +55,7 @@ def test_a_part_of_a_trial_counts_as_a_trial() -> None:
 
 
 def test_the_rungs_are_those_that_ray_has() -> None:
-    from cbe.study.scheduling import SCHEDULERS
+    from cbe.study.search.scheduling import SCHEDULERS
 
     for grace, reduction in ((10, 3), (20, 2), (0.1, 4), (100, 2), (90, 5)):
         config = study(scheduler={"name": "asha", "grace": grace, "reduction": reduction})

@@ -92,7 +92,7 @@ def test_the_best_searched_config_is_on_top_also_where_the_search_liked_others_b
     for at, error in ((0, 0.3), (5, 0.2)):
         turned.trial(error, points[at], role="confirm", pair=(1, 1))
     assert lines_of(turned)[-1][0] == {names[5]}
-    monkeypatch.setattr(sys.modules["cbe.report.page.panels.parallel"], "MOST", 3)
+    monkeypatch.setattr(sys.modules["cbe.report.page.panels.parallel"], "MAX_LINES", 3)
     assert lines_of(turned)[-1][0] == {names[5]} and sum(len(each) for each, _ in lines_of(turned)) < 7
 
 
@@ -306,7 +306,7 @@ def test_of_many_curves_some_are_drawn_and_the_page_says_how_many(
 def test_of_many_trials_the_best_config_is_always_among_those_drawn(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["cbe.report.page.panels.slices"], "MOST", 2)
+    monkeypatch.setattr(sys.modules["cbe.report.page.panels.slices"], "MAX_POINTS", 2)
     evidence = gather(made.folder)
     panel = next(panel for panel in panels(evidence) if panel.id == "slices")
     assert panel.figure is not None and re.search(r"\d of 18 trials are drawn", panel.note)

@@ -8,12 +8,12 @@ from cbe.errors import InputError
 from cbe.nn.memory import CONTEXT, memory
 from cbe.spec import TrainConfig
 from cbe.ssl import resolve
-from cbe.study.cluster import Machines, Size, card, resources, room
+from cbe.study.scaling.cluster import MachineGroup, Size, capacity, card, resources
 from tests.study.conftest import study
 
-HEAD = Machines({"CPU": 0, "node:__internal_head__": 1})
-SMALL = Machines({"CPU": 4, "GPU": 1, "gpu_16gb": 1}, 8, "small")
-LARGE = Machines({"CPU": 32, "GPU": 4, "gpu_16gb": 4, "gpu_80gb": 4}, 2, "large")
+HEAD = MachineGroup({"CPU": 0, "node:__internal_head__": 1})
+SMALL = MachineGroup({"CPU": 4, "GPU": 1, "gpu_16gb": 1}, 8, "small")
+LARGE = MachineGroup({"CPU": 32, "GPU": 4, "gpu_16gb": 4, "gpu_80gb": 4}, 2, "large")
 GROWING = Size((HEAD, SMALL, LARGE), 11, idle_s=300)
 
 
@@ -32,18 +32,18 @@ GROWING = Size((HEAD, SMALL, LARGE), 11, idle_s=300)
 def test_a_cluster_that_grows_holds_as_many_trials_as_at_its_largest(
     wanted: dict[str, float], concurrent: int
 ) -> None:
-    found = room(study(resources={"concurrent": None, **wanted}), GROWING)
+    found = capacity(study(resources={"concurrent": None, **wanted}), GROWING)
     assert found.concurrent == concurrent
     assert not found.alone
 
 
 def test_a_trial_that_fits_on_no_machine_is_refused() -> None:
     with pytest.raises(InputError, match="the cluster has 96 CPU and 16 GPU at most"):
-        room(study(resources={"concurrent": None, "gpus": 8}), GROWING)
+        capacity(study(resources={"concurrent": None, "gpus": 8}), GROWING)
 
 
 def test_one_machine_that_nobody_adds_to_is_alone() -> None:
-    found = room(study(), Size((Machines({"CPU": 2}),), 1))
+    found = capacity(study(), Size((MachineGroup({"CPU": 2}),), 1))
     assert found.alone
     assert resources(found, card(found, 10 * 2**30)) == {"CPU": 1}
 
@@ -62,7 +62,7 @@ def test_one_machine_that_nobody_adds_to_is_alone() -> None:
 def test_a_trial_asks_for_the_smallest_card_that_holds_it(
     gpus: float, needs_gb: int, asked: dict[str, float]
 ) -> None:
-    found = room(study(resources={"gpus": gpus}), GROWING)
+    found = capacity(study(resources={"gpus": gpus}), GROWING)
     assert card(found, needs_gb * 2**30) == asked
     assert resources(found, asked) == {"CPU": 1, "GPU": gpus, **asked}
 

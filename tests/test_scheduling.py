@@ -7,7 +7,7 @@ from typing import Any, cast
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
-from cbe.study.scheduling import scheduler
+from cbe.study.search.scheduling import scheduler
 from tests.study.conftest import study
 
 

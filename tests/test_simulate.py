@@ -18,11 +18,11 @@ from ray.tune.schedulers import TrialScheduler
 
 from cbe.errors import InputError
 from cbe.spec import StudyConfig
-from cbe.study.machines import Cluster
-from cbe.study.past import GUESSES, Course, Past, guessed, judged, recorded
-from cbe.study.plan import START_S, TRIAL_S, Probe, Range
-from cbe.study.scheduling import SCHEDULERS
-from cbe.study.simulate import HAND_OUT_S, forecast, replay
+from cbe.study.budget.plan import START_S, TRIAL_S, Probe, Range
+from cbe.study.budget.simulation import HAND_OUT_S, forecast, replay
+from cbe.study.budget.trial_history import GUESSES, Course, Past, guessed, judged, recorded
+from cbe.study.scaling.machines import Cluster
+from cbe.study.search.scheduling import SCHEDULERS
 from tests.conftest import Cbe
 from tests.made import SECTIONS, Made, whole
 

@@ -9,12 +9,12 @@ import yaml
 
 from cbe.errors import ConfigError
 from cbe.local import _config
-from cbe.service.client import _file
-from cbe.service.work import require_seen
+from cbe.service.clients.service import _file
+from cbe.service.isolated_tasks import require_seen
 from cbe.spec import StudyConfig
 from cbe.spec.files import text_to_send
 from cbe.store.folder import Store
-from cbe.study.start import amend, begin
+from cbe.study.lifecycle import amend, begin
 
 STUDY = "name: pets  # ours\ndata:\n  source: folder\n  path: {}\n"
 

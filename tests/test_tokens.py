@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 
 from cbe.errors import InputError, RunError
-from cbe.service.audit import Audit
-from cbe.service.tokens import CACHE_S, Failures, Holder, Role, Tokens
+from cbe.service.auth.audit import Audit
+from cbe.service.auth.tokens import CACHE_S, Failures, Holder, Role, Tokens
 from cbe.store.folder import Store
 from tests.conftest import Cbe, small_files
 

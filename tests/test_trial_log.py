@@ -9,8 +9,8 @@ import pytest
 
 from cbe.errors import NonFiniteLoss
 from cbe.store.folder import Store, StudyFolder
-from cbe.study import trial_log
-from cbe.study.trial_log import logged, read_log
+from cbe.study.trial import log as trial_log
+from cbe.study.trial.log import logged, read_log
 from tests.conftest import Cbe
 from tests.made import Made
 
@@ -88,7 +88,7 @@ def test_secrets_stay_out_and_a_long_one_loses_its_beginning(folder: StudyFolder
         for number in range(20_000):
             print("line", number)
     text = read_log(folder, "t0000")
-    assert len(text) <= trial_log.MOST
+    assert len(text) <= trial_log.MAX_CHARACTERS
     assert lines(folder)[-1] == "line 19999"
     assert lines(folder)[0].startswith("line ")  # a whole one
     with logged(folder, "t0001"):

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cbe.service.jobs import Job
-from cbe.service.keeper import LOSSES, Entry, settled
+from cbe.service.queue.fair_queue import Begun, Waiting, in_turn
+from cbe.service.queue.ray_jobs import Job
+from cbe.service.queue.reconciler import LOSSES, Entry, settled
+from cbe.service.queue.submissions import Submission
 from cbe.service.service import _state
-from cbe.service.submissions import Submission
-from cbe.service.turns import Begun, Waiting, in_turn
 from cbe.study.control import Status
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)

@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cbe.cli.live import watched
-from cbe.cli.log import Log
-from cbe.cli.panel import panel
+from cbe.cli.progress.live import watched
+from cbe.cli.progress.log import Log
+from cbe.cli.progress.panel import panel
 from cbe.store.folder import Store
 from cbe.study.control import STATUS, born
+from cbe.study.lifecycle import begin
 from cbe.study.overview import Details, details
-from cbe.study.shown import Shown, Told
-from cbe.study.start import begin
+from cbe.study.progress_view import Shown, Told
 from tests.conftest import Cbe
 from tests.made import Made, finished, status
 from tests.test_live import Study, words

@@ -12,8 +12,8 @@ import uvicorn
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from cbe.service import wire
-from cbe.service.wire import Wire
+from cbe.service.web import wire
+from cbe.service.web.wire import Wire
 
 
 @pytest.fixture(autouse=True)

@@ -92,9 +92,8 @@ def status(file: File) -> None:
 def _print(bill: Bill, hours: float) -> None:
     from rich.text import Text
 
-    from cbe.cli.console import out
+    from cbe.cli.console import out, say
     from cbe.cli.studies import plain_table
-    from cbe.cli.talk import say
 
     if not bill.head and not bill.workers:
         say(f"{bill.file}: no machines but the one at hand; costs nothing more")

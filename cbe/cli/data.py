@@ -30,7 +30,7 @@ class DataSummary:
 
 def data_summary(config: TrainConfig | StudyConfig) -> DataSummary:
     """Looks at a config's data without decoding images of one's own; refuses data that cannot be used."""
-    from cbe.cli.talk import say
+    from cbe.cli.console import say
     from cbe.data import look
 
     warnings: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ def data_summary(config: TrainConfig | StudyConfig) -> DataSummary:
 
 def print_data_summary(config: StudyConfig) -> None:
     """Says on stderr what a study finds in its data."""
-    from cbe.cli.talk import say
+    from cbe.cli.console import say
 
     for line in data_summary(config).lines():
         say(line)

@@ -25,7 +25,7 @@ def command(
     """Export a study as CSV, Parquet or an Optuna storage."""
     import shlex
 
-    from cbe.cli.talk import say
+    from cbe.cli.console import say
     from cbe.report.export import export
     from cbe.words import plural
 

@@ -15,9 +15,9 @@ from cbe.words import plural, span
 
 if TYPE_CHECKING:
     from cbe.store.folder import Store
-    from cbe.study.past import Past
-    from cbe.study.plan import Range
-    from cbe.study.simulate import Forecast
+    from cbe.study.budget.plan import Range
+    from cbe.study.budget.simulation import Forecast
+    from cbe.study.budget.trial_history import Past
 
 MOST_GPUS = 100_000
 
@@ -32,7 +32,7 @@ def show(
 ) -> None:
     counts = _counts(gpus)
     given: dict[str, Any] = dict(_given(terms))
-    from cbe.study.simulate import forecast
+    from cbe.study.budget.simulation import forecast
 
     found = forecast(study, _past(study, stores.opened(store, study.storage.store), like), counts, **given)
     if as_json:
@@ -64,10 +64,10 @@ def _given(terms: Mapping[str, float | None]) -> Iterator[tuple[str, float]]:
 
 def _past(study: StudyConfig, place: Store, like: str | None) -> Past:
     """The trials of the study that was named, of the one of the same name, or a probe."""
-    from cbe.cli.talk import say
-    from cbe.study.past import guessed, recorded
-    from cbe.study.plan import measure
-    from cbe.study.start import load
+    from cbe.cli.console import say
+    from cbe.study.budget.plan import measure
+    from cbe.study.budget.trial_history import guessed, recorded
+    from cbe.study.lifecycle import load
 
     if like is not None:
         _, folder = load(place, like)

@@ -25,7 +25,7 @@ def command(
     """Write a commented study file that fits a folder of images."""
     import torch
 
-    from cbe.cli.talk import say
+    from cbe.cli.console import say
     from cbe.data.starter import scan_folder, study_name, study_text
 
     if out.exists() and not force:

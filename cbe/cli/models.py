@@ -71,7 +71,7 @@ def export(
 
 
 def _tell(exported: Exported) -> None:
-    from cbe.cli.talk import say
+    from cbe.cli.console import say
 
     about, fitted = exported.about, exported.about.calibration
     few = f" {fitted.n} images are few for a temperature: do not rely on confidences." * (fitted.n < FEW)
@@ -121,7 +121,7 @@ def predict(
 
 def _told(found: Iterable[Answer | Unreadable], lost: list[Unreadable]) -> Iterator[Answer]:
     """The answers; what could not be read is said at once and remembered."""
-    from cbe.cli.talk import say
+    from cbe.cli.console import say
     from cbe.models.files import Unreadable
 
     for each in found:

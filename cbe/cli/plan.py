@@ -17,7 +17,7 @@ from cbe.spec import StudyConfig, read_config
 from cbe.words import plural, span
 
 if TYPE_CHECKING:
-    from cbe.study.plan import Plan, Range
+    from cbe.study.budget.plan import Plan, Range
 
 _REACHED = {
     "yes": "will be spent before the end: the study stops there",
@@ -81,8 +81,8 @@ def command(
             "add it, as --gpus 1,8,64"
         )
     study = read_config(StudyConfig, file, settings or ())
-    from cbe.cli.talk import say
-    from cbe.study.plan import local_concurrency, measure, plan
+    from cbe.cli.console import say
+    from cbe.study.budget.plan import local_concurrency, measure, plan
 
     data.print_data_summary(study)
     at_once = concurrent or local_concurrency(study)

@@ -28,7 +28,7 @@ class Format(StrEnum):
     parquet = "parquet"
 
 
-_MOST = 200  # rows on a screen
+_MAX_ROWS = 200  # rows on a screen
 _MOST_RECORDS = 10  # rows on a screen where each takes many lines
 _MANY = 12  # columns; an answer with more of them was hardly typed column by column
 _WIDE = 10_000  # columns of text where nobody looks: a file has no width
@@ -89,13 +89,12 @@ def _asked(words: list[str]) -> tuple[str | None, str]:
 def _table(found: pa.Table) -> None:
     from rich.console import Console
 
-    from cbe.cli.console import out
-    from cbe.cli.talk import say
+    from cbe.cli.console import out, say
 
-    rows = _rows(found.slice(0, _MOST))
+    rows = _rows(found.slice(0, _MAX_ROWS))
     table = _grid(found, rows)
     console = out if out.is_terminal else Console(width=_WIDE)
-    shown = _MOST
+    shown = _MAX_ROWS
     if console.measure(table, options=console.options.update(max_width=_WIDE)).maximum > console.width:
         shown = _MOST_RECORDS
         _print_records(found, shown)
@@ -127,8 +126,7 @@ def _print_records(found: pa.Table, most: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from cbe.cli.console import out
-    from cbe.cli.talk import say
+    from cbe.cli.console import out, say
 
     left_out = _unreadable(found) if found.num_columns > _MANY else []
     shown = found.slice(0, most).drop_columns(left_out)

@@ -14,9 +14,9 @@ import typer
 from cbe.errors import InputError
 
 if TYPE_CHECKING:
-    from cbe.service.client import Client
-    from cbe.service.standing import Standing
-    from cbe.service.verbs import Remote
+    from cbe.service.clients.interface import Remote
+    from cbe.service.clients.service import Client
+    from cbe.service.live.study_status import StudyStatus
     from cbe.study.overview import Details
 
 INTERRUPTED = 130
@@ -53,14 +53,14 @@ def is_named(store: str | None) -> bool:
 
 def at(address: str) -> Remote:
     """Whoever runs studies at an address."""
-    from cbe.service.remote import at as found_at
+    from cbe.service.clients.connect import at as found_at
 
     return found_at(address)
 
 
 def service_at(address: str, verb: str) -> Client:
     """The service at an address; refuses a Ray cluster, which has no answers."""
-    from cbe.service.client import Client
+    from cbe.service.clients.service import Client
 
     found = at(address)
     if not isinstance(found, Client):
@@ -77,11 +77,11 @@ def again(verb: str, name: str, address: str) -> str:
     return f"cbe {verb} {name}{told}"
 
 
-def told(standing: Standing) -> str:
+def told(study_status: StudyStatus) -> str:
     """A study's state in words."""
-    place = f", place {standing.place} in the queue" if standing.place else ""
-    why = f" ({standing.overview.why})" if standing.overview.why else ""
-    return f"{standing.study}: {standing.state}{place}{why}"
+    place = f", place {study_status.place} in the queue" if study_status.place else ""
+    why = f" ({study_status.overview.why})" if study_status.overview.why else ""
+    return f"{study_status.study}: {study_status.state}{place}{why}"
 
 
 def settings_of(given: Iterable[str]) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def settings_of(given: Iterable[str]) -> dict[str, Any]:
 
 def news(remote: Remote, name: str) -> Iterator[Details]:
     """A study elsewhere as it goes on."""
-    from cbe.service.client import Client
+    from cbe.service.clients.service import Client
     from cbe.study.overview import followed
 
     found = remote.watch(name) if isinstance(remote, Client) else followed(partial(remote.show, name))
@@ -111,8 +111,8 @@ def news(remote: Remote, name: str) -> Iterator[Details]:
 
 def watch(found: Iterable[Details], name: str, again: Again) -> Details:
     """Shows a study for as long as it goes on, then what to do next; Ctrl-C ends the watching alone."""
-    from cbe.cli.live import more, watched
-    from cbe.cli.talk import say
+    from cbe.cli.console import say
+    from cbe.cli.progress.live import more, watched
 
     stop = f"Stop it with: {again('stop')}"
     try:
@@ -130,8 +130,10 @@ def watch(found: Iterable[Details], name: str, again: Again) -> Details:
 
 def _with_place(found: Details) -> Details:
     """A study that waits says what for."""
-    from cbe.service.standing import StandingDetails
+    from cbe.service.live.study_status import StudyStatusDetails
 
-    if not isinstance(found, StandingDetails) or not found.standing.place or found.overview.why:
+    if not isinstance(found, StudyStatusDetails) or not found.study_status.place or found.overview.why:
         return found
-    return replace(found, overview=replace(found.overview, why=f"place {found.standing.place} in the queue"))
+    return replace(
+        found, overview=replace(found.overview, why=f"place {found.study_status.place} in the queue")
+    )

@@ -21,7 +21,7 @@ def command(
     address: remote.Address = None,
 ) -> None:
     """Write a study's report as one HTML file that opens offline."""
-    from cbe.cli.talk import say
+    from cbe.cli.console import say
     from cbe.report.page.render import save, write_report
 
     path, elsewhere = out or Path(f"{name}.html"), remote.address_of(address, store)

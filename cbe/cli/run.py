@@ -43,7 +43,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a study and show its best config."""
-    from cbe.study.start import amend, begun
+    from cbe.study.lifecycle import amend, begun
 
     if remote.is_service(address):
         raise InputError(
@@ -63,7 +63,7 @@ def run(
     except KeyboardInterrupt:
         if folder.exists():
             raise
-        from cbe.cli.talk import say
+        from cbe.cli.console import say
 
         say(f"{study.name}: stopped before its first trial; {place.uri} keeps nothing of it.")
         raise typer.Exit(remote.INTERRUPTED) from None
@@ -86,7 +86,7 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Continue a study that was stopped or interrupted."""
-    from cbe.study.start import amend, load
+    from cbe.study.lifecycle import amend, load
 
     changed = [*(settings or ()), *(f"budget.{limit}" for limit in budget or ())]
     elsewhere = address if address and not remote.is_service(address) else remote.address_of(address, store)
@@ -99,17 +99,17 @@ def resume(
 
 
 def _resume_there(name: str, address: str, file: Path | None, settings: Sequence[str], as_json: bool) -> None:
-    from cbe.cli.talk import say
+    from cbe.cli.console import say
 
     if file is not None:
         raise InputError(
             f"--file: {address} has the study's file; say what is to change with --set key=value"
         )
-    standing = remote.at(address).resume(name, **remote.settings_of(settings))
+    study_status = remote.at(address).resume(name, **remote.settings_of(settings))
     if as_json:
-        print(json.dumps(standing.to_plain(), indent=2))
+        print(json.dumps(study_status.to_plain(), indent=2))
     else:
-        say(f"{remote.told(standing)}\nWatch it with: {remote.again('show', name, address)} --watch")
+        say(f"{remote.told(study_status)}\nWatch it with: {remote.again('show', name, address)} --watch")
 
 
 def _go_on(study: StudyConfig, store: Store, address: str | None, as_json: bool) -> None:
@@ -124,9 +124,8 @@ def _go_on(study: StudyConfig, store: Store, address: str | None, as_json: bool)
 
 
 def _drive(study: StudyConfig, store: Store, address: str | None) -> Progress:
-    from cbe.cli.console import err
-    from cbe.cli.live import live
-    from cbe.cli.talk import say
+    from cbe.cli.console import err, say
+    from cbe.cli.progress.live import live
 
     if err.is_terminal:
         say(f"{study.name}: starting Ray …", "dim")
@@ -137,7 +136,7 @@ def _drive(study: StudyConfig, store: Store, address: str | None) -> Progress:
 
 def _close(progress: Progress, study: StudyConfig, folder: StudyFolder, as_json: bool) -> None:
     """Says where a study ran and what it found; the exit code says why it stopped."""
-    from cbe.cli.talk import say
+    from cbe.cli.console import say
     from cbe.report.machines import machines
 
     reason = progress.stop_reason

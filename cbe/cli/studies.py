@@ -19,9 +19,9 @@ from cbe.words import NOT_SELECTED, clean, counts, duration, figure, first_line,
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from cbe.service.standing import Standing
+    from cbe.service.live.study_status import StudyStatus
     from cbe.store.folder import StudyFolder
-    from cbe.study.overview import Details, Overview, Part, Row, Spent
+    from cbe.study.overview import Details, Overview, Row, Spent, StageProgress
 
 Name = Annotated[str, typer.Argument(help="The study's name.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -33,7 +33,7 @@ def ls(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the studies of a store or a service."""
-    from cbe.service.standing import Standing
+    from cbe.service.live.study_status import StudyStatus
     from cbe.study.overview import overviews
 
     elsewhere = remote.address_of(address, store)
@@ -42,14 +42,13 @@ def ls(
         begin = "cbe submit FILE"
     else:
         place = stores.existing(store)
-        where, found = place.uri, [Standing(each) for each in overviews(place)]
+        where, found = place.uri, [StudyStatus(each) for each in overviews(place)]
         begin = "cbe run FILE"
     if as_json:
         plain = [(each if elsewhere else each.overview).to_plain() for each in found]
         print(json.dumps(plain, indent=2))
         return
-    from cbe.cli.console import out
-    from cbe.cli.talk import say
+    from cbe.cli.console import out, say
 
     if found:
         out.print(_list(found, out.width))
@@ -105,14 +104,14 @@ def show(
 
 def stop(name: Name, store: stores.Option = None, address: remote.Address = None) -> None:
     """Stop a running study and keep its results."""
-    from cbe.cli.talk import say
+    from cbe.cli.console import say
     from cbe.study.control import ask_to_stop
-    from cbe.study.start import load
+    from cbe.study.lifecycle import load
 
     elsewhere = remote.address_of(address, store)
     if elsewhere:
-        standing = remote.at(elsewhere).stop(name)
-        say(f"{remote.told(standing)}\nGo on with: {remote.again('resume', name, elsewhere)}")
+        study_status = remote.at(elsewhere).stop(name)
+        say(f"{remote.told(study_status)}\nGo on with: {remote.again('resume', name, elsewhere)}")
         return
     _, folder = load(stores.existing(store), name)
     ask_to_stop(folder)
@@ -126,9 +125,9 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", help="Confirm. Deleted results cannot be restored.")] = False,
 ) -> None:
     """Delete a study with all its results and checkpoints."""
-    from cbe.cli.talk import say
-    from cbe.study.start import delete as deleted
-    from cbe.study.start import load
+    from cbe.cli.console import say
+    from cbe.study.lifecycle import delete as deleted
+    from cbe.study.lifecycle import load
 
     elsewhere = remote.address_of(address, store)
     there = remote.service_at(elsewhere, "delete") if elsewhere else None
@@ -145,11 +144,11 @@ def delete(
 @dataclass(frozen=True)
 class _Column:
     head: str
-    cell: Callable[[Standing], str]
+    cell: Callable[[StudyStatus], str]
     turn: int = 0  # at which it is given room; those of 0 always have it
     left: bool = False
 
-    def width(self, found: Sequence[Standing]) -> int:
+    def width(self, found: Sequence[StudyStatus]) -> int:
         from rich.cells import cell_len
 
         return max(map(cell_len, (*self.head.split("\n"), *map(self.cell, found))))
@@ -170,7 +169,7 @@ _LIST = (
 _GAP = 2
 
 
-def _list(found: Sequence[Standing], room: int) -> Table:
+def _list(found: Sequence[StudyStatus], room: int) -> Table:
     """The studies, with all columns that say something and have room."""
     chosen: list[_Column] = []
     for column in sorted(_LIST, key=lambda column: column.turn):
@@ -202,19 +201,19 @@ def plain_table(left: Sequence[str], right: Sequence[str] = (), gap: int = 2) ->
 
 def _print_details(found: Details, again: remote.Again, *, here: StudyFolder | None) -> None:
     from cbe.cli.console import out
-    from cbe.cli.leading import leading
-    from cbe.cli.talk import say as say_to
+    from cbe.cli.console import say as say_to
+    from cbe.cli.progress.leader import leading
     from cbe.report.machines import machines
-    from cbe.service.standing import StandingDetails
-    from cbe.study.shown import Told
+    from cbe.service.live.study_status import StudyStatusDetails
+    from cbe.study.progress_view import Told
 
     say = partial(say_to, console=out)
     about = found.overview
     say(f"{about.study}: {about.state}" + (f" ({about.why})" if about.why else ""), "bold")
     if about.question:
         say(about.question, "italic")
-    if isinstance(found, StandingDetails):
-        say(_submitted(found.standing))
+    if isinstance(found, StudyStatusDetails):
+        say(_submitted(found.study_status))
     so_far = counts(about.counts) or "no trial has started"
     say(f"search {_part(about.search)}, confirm {_part(about.confirm)}: {so_far}")
     if first := Told(found).leader:
@@ -326,15 +325,15 @@ def _unspent(left: Mapping[str, float]) -> str:
     return ", ".join(parts)
 
 
-def _submitted(standing: Standing) -> str:
-    parts = [f"of {standing.owner}"] if standing.owner else ["submitted to no service"]
-    parts += [f"submitted {_time(standing.submitted)}"] if standing.submitted else []
-    parts += [f"priority {standing.priority}"] if standing.priority else []
-    parts += [f"place {standing.place} in the queue"] if standing.place else []
+def _submitted(study_status: StudyStatus) -> str:
+    parts = [f"of {study_status.owner}"] if study_status.owner else ["submitted to no service"]
+    parts += [f"submitted {_time(study_status.submitted)}"] if study_status.submitted else []
+    parts += [f"priority {study_status.priority}"] if study_status.priority else []
+    parts += [f"place {study_status.place} in the queue"] if study_status.place else []
     return ", ".join(parts)
 
 
-def _part(part: Part | None) -> str:
+def _part(part: StageProgress | None) -> str:
     return f"{part.done}/{part.total}" if part else ""
 
 

@@ -19,7 +19,7 @@ from cbe.spec.files import text_to_send
 from cbe.words import clean
 
 if TYPE_CHECKING:
-    from cbe.service.verbs import Remote
+    from cbe.service.clients.interface import Remote
 
 BROKEN = 1
 _CODES = {"finished": 0, "stopped": HALTED}
@@ -47,22 +47,22 @@ def submit(
     ] = False,
 ) -> None:
     """Submit a study to a service or a Ray cluster. It runs on without you."""
-    from cbe.cli.talk import say
+    from cbe.cli.console import say
 
     study = read_config(StudyConfig, file, settings or ())
     place = _required(address, "submit", f"`cbe run {file}` runs it here")
     found = remote.at(place)
     text = text_to_send(StudyConfig, file, settings or (), same_machine=_checks_paths(found, place))
-    standing = found.submit(text, priority, store=_meant_for(found, store), code=code)
+    study_status = found.submit(text, priority, store=_meant_for(found, store), code=code)
     again = partial(remote.again, name=study.name, address=place)
     if watch:
         raise typer.Exit(_watched(found, study.name, again, as_json))
     if as_json:
-        print(json.dumps(standing.to_plain(), indent=2))
+        print(json.dumps(study_status.to_plain(), indent=2))
     else:
-        over = standing.state == "finished"
+        over = study_status.state == "finished"
         ahead = f"Answer: {again('best')}" if over else f"Watch it with: {again('show')} --watch"
-        say(f"{remote.told(standing)}\n{ahead}")
+        say(f"{remote.told(study_status)}\n{ahead}")
 
 
 def logs(
@@ -100,15 +100,15 @@ def _required(address: str | None, verb: str, otherwise: str) -> str:
 
 def _checks_paths(found: Remote, address: str) -> bool:
     """Whether paths of this machine can be meant: a service looks whether it sees them."""
-    from cbe.service.client import Client
-    from cbe.service.loopback import is_loopback
+    from cbe.service.auth.loopback import is_loopback
+    from cbe.service.clients.service import Client
 
     return isinstance(found, Client) or is_loopback(urlsplit(address).hostname or "")
 
 
 def _meant_for(found: Remote, store: str | None) -> str | None:
     """A store that is only in the environment is not said to a service, which has its own."""
-    from cbe.service.client import Client
+    from cbe.service.clients.service import Client
 
     return store if remote.is_named(store) or not isinstance(found, Client) else None
 
@@ -116,7 +116,7 @@ def _meant_for(found: Remote, store: str | None) -> str | None:
 def _watched(found: Remote, name: str, again: remote.Again, as_json: bool) -> int:
     """Shows a study to its end, and then its answer; gives the exit code."""
     from cbe.cli.best import print_answer
-    from cbe.service.client import Client
+    from cbe.service.clients.service import Client
 
     last = remote.watch(remote.news(found, name), name, again)
     if isinstance(found, Client):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from cbe.service.tokens import Token
+    from cbe.service.auth.tokens import Token
 
 app = typer.Typer(
     help="Create, list and revoke access tokens of a service.",
@@ -38,8 +38,8 @@ def create(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Create a token and print it. It is not shown again."""
-    from cbe.cli.talk import say
-    from cbe.service.tokens import Role, Tokens
+    from cbe.cli.console import say
+    from cbe.service.auth.tokens import Role, Tokens
 
     place = stores.opened(store)
     tokens = Tokens(place)
@@ -64,15 +64,14 @@ def list_(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List all tokens, without their secrets."""
-    from cbe.service.tokens import Tokens
+    from cbe.service.auth.tokens import Tokens
 
     place = stores.existing(store)
     found = Tokens(place).list()
     if as_json:
         print(json.dumps([{**token.to_plain(), "state": token.state()} for token in found], indent=2))
         return
-    from cbe.cli.console import out
-    from cbe.cli.talk import say
+    from cbe.cli.console import out, say
 
     if found:
         out.print(_table(found))
@@ -86,8 +85,8 @@ def revoke(
     store: stores.Option = None,
 ) -> None:
     """Revoke a token permanently."""
-    from cbe.cli.talk import say
-    from cbe.service.tokens import Tokens
+    from cbe.cli.console import say
+    from cbe.service.auth.tokens import Tokens
 
     token = Tokens(stores.existing(store)).revoke(id_, by=_BY)
     say(f"{token.id} of {token.name} is revoked: it changes nothing more, and stops reading within seconds.")

@@ -46,14 +46,14 @@ def command(
     if as_json:
         print(json.dumps(summary, indent=2))
     else:
-        from cbe.cli.screen import print_summary
+        from cbe.cli.progress.training import print_summary
 
         print_summary(summary)
 
 
 def run(config: TrainConfig, folder: Any, *, resume: bool) -> dict[str, Any]:
     """Trains into a folder and returns the summary."""
-    from cbe.cli.screen import Screen
+    from cbe.cli.progress.training import Screen
     from cbe.data import open_dataset
     from cbe.report.chance import at_chance
     from cbe.ssl import resolve

@@ -62,8 +62,7 @@ def _print(found: Trial, again: remote.Again) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from cbe.cli.console import out
-    from cbe.cli.talk import say
+    from cbe.cli.console import out, say
 
     state = found.row["state"]
     out.print(Text(f"{found.name}: {state}", "bold"))

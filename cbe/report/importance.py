@@ -28,7 +28,7 @@ from cbe.store.history import remembered
 from cbe.words import plural
 
 FEWEST = 8  # configs: of fewer, the best quarter is one
-MOST = 300  # configs, drawn from all: more take seconds longer and hardly move the shares
+MAX_CONFIGS = 300  # configs, drawn from all: more take seconds longer and hardly move the shares
 RESAMPLES = 40
 TARGET = 0.25  # the share of configs that counts as the best
 _SPREAD = 0.05  # of the resamples are cut off at either end
@@ -43,14 +43,14 @@ class Importance:
     low: float  # the middle 90 % of what other draws of the same configs would have said
     high: float
     n: int  # configs that have the parameter, of those looked at
-    of: int  # configs trained to their end; of more than MOST, so many are looked at
+    of: int  # configs trained to their end; of more than MAX_CONFIGS, so many are looked at
 
 
 def importances(study: StudyConfig, rows: Iterable[Row]) -> list[Importance] | str:
     """The searched parameters, the most important first; or why nothing can be said."""
     random = Random(0)  # the same study gives the same page
     everything = _configs(study, rows)
-    configs = everything if len(everything) <= MOST else random.sample(everything, MOST)
+    configs = everything if len(everything) <= MAX_CONFIGS else random.sample(everything, MAX_CONFIGS)
     if len(configs) < FEWEST:
         return f"{plural(len(configs), 'config')} of the search completed, and {FEWEST} are needed"
     if len({config.value for config in configs}) < 2:

@@ -19,7 +19,7 @@ _COLUMNS = ("time", "running", "pending", "starting", "nodes", "groups", "idle_s
 
 
 @dataclass(frozen=True)
-class Machines:
+class MachineHistory:
     rows: Sequence[Row]  # of the table `scaling`, in order of time
     came_s: tuple[float, ...]  # of each machine: from the wish for one to its coming
     kept_s: tuple[float, ...]  # of each machine that was let go: how long nobody had used it
@@ -48,7 +48,7 @@ class Machines:
         return asdict(self)
 
 
-def machines(folder: StudyFolder) -> Machines | None:
+def machines(folder: StudyFolder) -> MachineHistory | None:
     """None for a study that ran on one machine."""
     rows = folder.table("scaling", _COLUMNS).sort_by("time").to_pylist()
     if not rows:
@@ -57,7 +57,7 @@ def machines(folder: StudyFolder) -> Machines | None:
     told = [(row["kind"], json.loads(row["details"])) for row in events.to_pylist()]
     came = [details["after_s"] for kind, details in told if kind == "node came"]
     went = [details["idle_s"] for kind, details in told if kind == "node went"]
-    return Machines(rows, _known(came), _known(went), went.count(None))
+    return MachineHistory(rows, _known(came), _known(went), went.count(None))
 
 
 def _known(values: Sequence[float | None]) -> tuple[float, ...]:

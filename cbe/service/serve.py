@@ -18,12 +18,12 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from cbe.errors import InputError
-from cbe.service import head
-from cbe.service.audit import SERVICE
-from cbe.service.loopback import is_loopback
-from cbe.service.notices import Notices
-from cbe.service.tokens import Tokens
-from cbe.service.wire import Wire, allow_many_lines
+from cbe.service.auth.audit import SERVICE
+from cbe.service.auth.loopback import is_loopback
+from cbe.service.auth.tokens import Tokens
+from cbe.service.live.webhooks import Webhooks
+from cbe.service.queue import embedded_ray
+from cbe.service.web.wire import Wire, allow_many_lines
 from cbe.store.folder import Store, StudyFolder
 from cbe.study.control import Claim, status
 from cbe.words import clean
@@ -103,27 +103,27 @@ def serve(settings: Settings) -> None:
     check(settings)
     _log()
     allow_many_lines()
-    notices = Notices(settings.notify)
+    webhooks = Webhooks(settings.notify)
     with _alone(Store.open(settings.store)):
-        _serve(settings, notices)
+        _serve(settings, webhooks)
 
 
-def _serve(settings: Settings, notices: Notices) -> None:
+def _serve(settings: Settings, webhooks: Webhooks) -> None:
     log = logging.getLogger("cbe.service")
     if not settings.ray:
         log.info("starting Ray on this machine; --ray gives another")
-    own = None if settings.ray else head.started(Store.open(settings.store).uri)
+    own = None if settings.ray else embedded_ray.started(Store.open(settings.store).uri)
     address = settings.ray or (own.address if own else "")
     # Only now: the environment says by which token Ray is spoken to.
-    from cbe.service.app import create_app
-    from cbe.service.jobs import Jobs
+    from cbe.service.queue.ray_jobs import Jobs
     from cbe.service.service import Service
+    from cbe.service.web.app import create_app
 
     service = Service(
         Store.open(settings.store),
         Jobs(address, Store.open(settings.store).uri),
         limit=settings.studies,
-        notices=notices,
+        webhooks=webhooks,
         url=settings.url,
     )
     app = create_app(
@@ -158,7 +158,7 @@ def _serve(settings: Settings, notices: Notices) -> None:
     finally:
         if own is not None:
             log.info("ending, and Ray with it; studies that ran go on at the next start")
-            service.keeper.rest()
+            service.reconciler.rest()
             own.end()
 
 

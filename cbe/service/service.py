@@ -18,25 +18,26 @@ from typing import Any
 
 from cbe.errors import InputError
 from cbe.report.best import best
-from cbe.service import submissions, work
-from cbe.service.apart import Apart
-from cbe.service.audit import Audit
-from cbe.service.board import Board
-from cbe.service.jobs import Jobs, RayAway
-from cbe.service.keeper import Entry, Keeper
-from cbe.service.kept import Kept
-from cbe.service.notices import Notice, Notices
-from cbe.service.refusals import Conflict, Forbidden, NotFound, Taken
-from cbe.service.standing import Standing
-from cbe.service.submissions import Submission
-from cbe.service.tokens import Failures, Holder, Role, Tokens
+from cbe.service import isolated_tasks
+from cbe.service.auth.audit import Audit
+from cbe.service.auth.tokens import Failures, Holder, Role, Tokens
+from cbe.service.isolated_pool import Apart
+from cbe.service.live.answer_cache import AnswerCache
+from cbe.service.live.study_status import StudyStatus
+from cbe.service.live.study_watcher import StudyWatcher
+from cbe.service.live.webhooks import Notice, Webhooks
+from cbe.service.queue import submissions
+from cbe.service.queue.ray_jobs import Jobs, RayAway
+from cbe.service.queue.reconciler import Entry, Reconciler
+from cbe.service.queue.submissions import Submission
+from cbe.service.web.http_errors import Conflict, Forbidden, NotFound, Taken
 from cbe.spec import StudyConfig
 from cbe.spec.changes import FREE_IN_A_STUDY
 from cbe.spec.settings import MOST_TRIALS
 from cbe.store.folder import Store, StudyFolder
 from cbe.study.control import STOP, ask_to_stop, status, stop_was_asked
+from cbe.study.lifecycle import amend, begin, differing, journal
 from cbe.study.overview import Details
-from cbe.study.start import amend, begin, differing, journal
 
 AT_ONCE = 4  # processes apart for checks and reports
 QUERIES = 2  # and for SQL, which can be made to last
@@ -53,24 +54,24 @@ class Service:
     store: Store
     jobs: Jobs
     limit: int = 2  # studies that run at once
-    notices: Notices = field(default_factory=lambda: Notices([]))
+    webhooks: Webhooks = field(default_factory=lambda: Webhooks([]))
     url: str = ""  # of the service's own page, for notices and commands
     folder: Path = field(default_factory=Path.cwd)  # where drivers work: relative paths of data are below it
     audit: Audit = field(init=False)
     tokens: Tokens = field(init=False)
     failures: Failures = field(default_factory=Failures)
-    keeper: Keeper = field(init=False)
-    board: Board = field(init=False)
-    kept: Kept = field(default_factory=Kept)
+    reconciler: Reconciler = field(init=False)
+    study_watcher: StudyWatcher = field(init=False)
+    answer_cache: AnswerCache = field(default_factory=AnswerCache)
     apart: Apart = field(default_factory=lambda: Apart(AT_ONCE))
     queries: Apart = field(default_factory=lambda: Apart(QUERIES, died=InputError))
     plans: Apart = field(default_factory=lambda: Apart(1))
-    _post: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "notices"))
+    _post: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "webhooks"))
 
     def __post_init__(self) -> None:
         self.audit, self.tokens = Audit(self.store), Tokens(self.store)
-        self.keeper = Keeper(self.store, self.jobs, self.audit, self._tell, self.limit, self.folder)
-        self.board = Board(self.store, self.standing)
+        self.reconciler = Reconciler(self.store, self.jobs, self.audit, self._tell, self.limit, self.folder)
+        self.study_watcher = StudyWatcher(self.store, self.study_status)
 
     def known(self, name: str) -> StudyFolder:
         """A study's folder; refuses a name that the store does not have."""
@@ -81,27 +82,27 @@ class Service:
 
     async def find(self, name: str) -> StudyFolder:
         """The same; the store is asked only about a study that was not seen yet."""
-        if self.board.get(name) is not None:
+        if self.study_watcher.get(name) is not None:
             return self.store.study(name)
         return await asyncio.to_thread(self.known, name)
 
-    def standing(self, found: Details) -> Standing:
+    def study_status(self, found: Details) -> StudyStatus:
         """A study as the service sees it: how it stands in the store, in the queue and on the cluster."""
         overview = found.overview
-        entry = self.keeper.entries.get(overview.study)
+        entry = self.reconciler.entries.get(overview.study)
         if entry is None:
-            return Standing(overview, owner=None, priority=0, submitted=None, place=None)
+            return StudyStatus(overview, owner=None, priority=0, submitted=None, place=None)
         asked = overview.state == "running" and stop_was_asked(self.store.study(overview.study))
         state, why = _state(entry, overview.state, overview.why, asked)
         wanted = entry.submission
-        place = self.keeper.places.get(overview.study) if state == "queued" else None
+        place = self.reconciler.places.get(overview.study) if state == "queued" else None
         seen = replace(overview, state=state, why=why)
-        return Standing(seen, wanted.owner, wanted.priority, wanted.submitted, place)
+        return StudyStatus(seen, wanted.owner, wanted.priority, wanted.submitted, place)
 
     async def check(self, text: str, is_json: bool = False) -> dict[str, Any]:
-        """What is wrong with a study file, or what it asks for and its values; see `work.check`."""
+        """What is wrong with a study file, or what it asks for and its values; see `isolated_tasks.check`."""
         given = (text, self.store.uri, is_json)
-        found: dict[str, Any] = await self.apart.call(work.check, *given, timeout_s=CHECK_S)
+        found: dict[str, Any] = await self.apart.call(isolated_tasks.check, *given, timeout_s=CHECK_S)
         return found
 
     def submit(self, values: Mapping[str, Any], holder: Holder, priority: int = 0) -> tuple[str, bool]:
@@ -111,14 +112,14 @@ class Service:
         """
         self._may_have(priority, holder)
         study = StudyConfig.model_validate(values)
-        with self.keeper.lock:
+        with self.reconciler.lock:
             folder = self.store.study(study.name)
             if folder.exists():
                 error = differing(study, folder, f"study {study.name}")
                 if error is not None:
                     raise Taken(error.faults)
                 return study.name, False
-            work.require_seen(study, self.folder)
+            isolated_tasks.require_seen(study, self.folder)
             # Its submission comes first: without the file there is no study, and nobody sees half of one.
             submissions.write(folder, Submission(holder.name, datetime.now(UTC), priority))
             begin(study, self.store)
@@ -128,7 +129,7 @@ class Service:
 
     def stop(self, name: str, holder: Holder, *, now: bool = False) -> None:
         """Takes a study out of the queue, or stops it in order; `now` does not wait for its trials."""
-        with self.keeper.lock:
+        with self.reconciler.lock:
             folder, submission = self._own(name, holder)
             entry = self._entry(name)
             alive = status(folder).alive
@@ -145,7 +146,7 @@ class Service:
 
     def resume(self, name: str, holder: Holder, settings: Mapping[str, Any] | None = None) -> None:
         """Puts a study into the queue again, with more budget or another space where that is given."""
-        with self.keeper.lock:
+        with self.reconciler.lock:
             folder, submission = self._own(name, holder)
             entry = self._entry(name)
             if entry and (entry.waiting or (entry.running and not self._ends(entry))) and not settings:
@@ -166,7 +167,7 @@ class Service:
         self, name: str, holder: Holder, settings: Mapping[str, Any] | None, priority: int | None
     ) -> None:
         """Changes what may change of a study that does not run: its budget, its space, its priority."""
-        with self.keeper.lock:
+        with self.reconciler.lock:
             folder, submission = self._own(name, holder)
             if priority is not None:
                 self._may_have(priority, holder)
@@ -184,7 +185,7 @@ class Service:
 
     def delete(self, name: str, holder: Holder) -> None:
         """Removes a study with all its results."""
-        with self.keeper.lock:
+        with self.reconciler.lock:
             folder, _ = self._own(name, holder)
             self._rests(name, self._entry(name))
             self.audit.record("deleted", holder.name, name)
@@ -242,12 +243,12 @@ class Service:
         amend(folder, settings=given, free=FREE_IN_A_STUDY - {*OURS})
 
     def _entry(self, name: str) -> Entry | None:
-        self.keeper.refresh(name)
-        return self.keeper.entries.get(name)
+        self.reconciler.refresh(name)
+        return self.reconciler.entries.get(name)
 
     def _noted(self, name: str) -> None:
-        self.keeper.refresh(name)
-        self.keeper.wake()
+        self.reconciler.refresh(name)
+        self.reconciler.wake()
 
     def _tell(self, name: str, submission: Submission) -> None:
         """Sends a notice in the background: a slow receiver keeps no study waiting."""
@@ -256,10 +257,10 @@ class Service:
     def _send(self, name: str, submission: Submission) -> None:
         """Once it is sent, or every try has failed, it counts as told; till then a new service tells it."""
         try:
-            if self.notices.targets:
-                for line in self.notices.send(self._notice(name, submission)):
+            if self.webhooks.targets:
+                for line in self.webhooks.send(self._notice(name, submission)):
                     log.warning("%s", line)
-            self.keeper.told(name, submission.untold)
+            self.reconciler.told(name, submission.untold)
         except Exception:
             log.exception("%s: what became of it could not be told", name)
 
@@ -283,7 +284,7 @@ class Service:
     def close(self) -> None:
         for each in (self.apart, self.queries, self.plans):
             each.close()
-        self.keeper.stop()
+        self.reconciler.stop()
         self._post.shutdown(wait=False, cancel_futures=True)
 
 

@@ -16,7 +16,7 @@ from cbe.store.folder import Store
 from cbe.store.schema import METRICS, TRIALS
 from cbe.study.control import status
 from cbe.study.overview import Row, plain_row, row_from_plain
-from cbe.study.trial_log import read_log
+from cbe.study.trial.log import read_log
 from cbe.words import finite
 
 _IN_CONFIG = {*column_types(), "config", "revision"}

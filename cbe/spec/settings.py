@@ -18,7 +18,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 PRESETS = 2  # the paper's config and the base: searched and confirmed beside the others
-MOST = 1000  # configs to confirm, runs of each, seeds, label splits
+MAX_REPEATS = 1000  # configs to confirm, runs of each, seeds, label splits
 MOST_TRIALS = 10_000_000
 
 SECRET = re.compile(
@@ -57,7 +57,7 @@ class Scheduler(Section):
     # where race compares trials, as shares of the steps; null: 1/2 and 2/3
     rungs: tuple[float, ...] | None = None
     # pairs of seed and label split that the best configs of a race run on; null: 3, fewer with few trials
-    pairs: Annotated[int, Field(ge=1, le=MOST)] | None = None
+    pairs: Annotated[int, Field(ge=1, le=MAX_REPEATS)] | None = None
 
     @model_validator(mode="after")
     def _of_a_race(self) -> Self:
@@ -123,9 +123,11 @@ class Confirm(Section):
     are decided.
     """
 
-    configs: Annotated[int, Field(ge=0, le=MOST)] = 2  # how many of the best; fewer after a small search
+    configs: Annotated[int, Field(ge=0, le=MAX_REPEATS)] = (
+        2  # how many of the best; fewer after a small search
+    )
     # new runs of each config at most, fewer after a small search; 0: no confirmation
-    runs: Annotated[int, Field(ge=0, le=MOST)] = 12
+    runs: Annotated[int, Field(ge=0, le=MAX_REPEATS)] = 12
     # configs that differ from the base by less are equivalent, as 1 point; null: 1 point for errors
     margin: str | None = None
     # one for each run; null: the next after the search's, or, with search_from, numbers given by the name

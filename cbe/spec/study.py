@@ -17,7 +17,7 @@ from cbe.spec.rules import MOST_POINTS, study_faults, typed
 from cbe.spec.search import Parameter, default_search, grid, values_of
 from cbe.spec.settings import (
     DEFAULT_MARGIN,
-    MOST,
+    MAX_REPEATS,
     PRESETS,
     Budget,
     Confirm,
@@ -88,9 +88,9 @@ class StudyConfig(Section):
     sampler: Annotated[Sampler, _named("name")] = Sampler()
     scheduler: Annotated[Scheduler, _named("name")] = Scheduler()
     # training seeds that every config runs on
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=MOST)] = (0,)
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=MAX_REPEATS)] = (0,)
     # label splits that every config runs on
-    label_splits: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=MOST)] = (0,)
+    label_splits: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=MAX_REPEATS)] = (0,)
     budget: Budget = Budget()
     confirm: Confirm = Confirm()  # by default not more runs than the search has trials
     resources: Resources = Resources()
@@ -218,7 +218,7 @@ class StudyConfig(Section):
         Earlier studies may have chosen their configs on the pairs after those of the search. Where they guide
         this one, the name gives the numbers of its pairs, so that these are new to all of them.
         """
-        skipped = MOST * (1 + zlib.crc32(self.name.encode()) % 10_000) if self.search_from else 0
+        skipped = MAX_REPEATS * (1 + zlib.crc32(self.name.encode()) % 10_000) if self.search_from else 0
         runs = range(skipped + 1, skipped + self.confirm.runs + 1)
         last_seed, last_split = (max(pair[at] for pair in self.pairs) for at in (0, 1))
         seeds = self.confirm.seeds or [last_seed + n for n in runs]

@@ -94,7 +94,7 @@ SYNONYMS = {
     "storage_path": "storage.store",
     "study_name": "name",
 }
-_MOST = 4  # keys of one name that are worth listing
+_MAX_LISTED = 4  # keys of one name that are worth listing
 
 
 def meant_key(model: type[BaseModel], place: Sequence[str | int]) -> str:
@@ -131,7 +131,7 @@ def by_last_name(name: str, keys: Sequence[str]) -> list[str]:
     """
     plain = name.lower().replace("-", "_")
     found = [key for key in keys if key.rpartition(".")[2] == plain]
-    if 0 < len(found) <= _MOST:
+    if 0 < len(found) <= _MAX_LISTED:
         return found
     other = SYNONYMS.get(plain, "")
     return [other] if other.partition(", ")[0] in keys else []

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from cbe.store.clock import tick
 from cbe.store.location import Location
-from cbe.store.reader import MERGED, Gone, Listing, Part, resolve, scan
+from cbe.store.reader import MERGED, Gone, Listing, TableFile, resolve, scan
 from cbe.store.schema import Table, replaced
 
 GRACE_S = 60.0
@@ -59,7 +59,7 @@ def _clean(listing: Listing, grace_s: float) -> None:
             listing.place.at(entry.name).delete()
 
 
-def _choose(live: Sequence[Part]) -> list[Part]:
+def _choose(live: Sequence[TableFile]) -> list[TableFile]:
     """All but files much larger than the smaller ones together: so few rows are written again and again."""
     chosen = sorted(live, key=lambda part: part.bytes)
     total = sum(part.bytes for part in chosen)
@@ -72,7 +72,7 @@ def _choose(live: Sequence[Part]) -> list[Part]:
     return chosen
 
 
-def _with_strangers(table: Table, parts: Iterable[Part]) -> pa.Schema:
+def _with_strangers(table: Table, parts: Iterable[TableFile]) -> pa.Schema:
     """The table's columns and those that only some file has: a later version of this package wrote them."""
     fields = {field.name: field for part in parts for field in part.schema}
     return pa.schema([*table.schema, *(fields[name] for name in fields if name not in table.schema.names)])

@@ -34,7 +34,7 @@ class Gone(Exception):
 
 
 @dataclass(frozen=True)
-class Part:
+class TableFile:
     """One file of a table, its footer read."""
 
     entry: Entry
@@ -59,11 +59,13 @@ class Listing:
     """The files that make up a table, merged ones, and those beside them that a merged file stands for."""
 
     place: Location
-    live: tuple[Part, ...]
-    merged: tuple[Part, ...]
+    live: tuple[TableFile, ...]
+    merged: tuple[TableFile, ...]
     replaced: tuple[Entry, ...]
 
-    def rows(self, parts: Sequence[Part], schema: pa.Schema, where: pc.Expression | None = None) -> pa.Table:
+    def rows(
+        self, parts: Sequence[TableFile], schema: pa.Schema, where: pc.Expression | None = None
+    ) -> pa.Table:
         """The rows of some files one after another; columns that a file does not have are null."""
         fragments = [part.fragment for part in parts]
         dataset = ds.FileSystemDataset(fragments, schema, _FORMAT, self.place.filesystem)
@@ -94,7 +96,7 @@ def read(
 def scan(place: Location, table: Table, *, superseded: bool = False) -> Listing:
     """Lists a table's files and reads the footers of those that count, and of superseded merges if wanted."""
     entries = [entry for entry in place.entries() if entry.name.endswith(".parquet")]
-    merged: list[Part] = []
+    merged: list[TableFile] = []
     dead: set[str] = set()
     for entry in reversed(entries):  # the latest merge names what came before: mostly it alone is read
         if entry.name.endswith(MERGED) and (superseded or entry.name not in dead):
@@ -143,14 +145,14 @@ def _latest(listing: Listing, table: Table, schema: pa.Schema, where: pc.Express
     return pa.concat_tables([settled.filter(pc.invert(touched)), open_rows])
 
 
-def _open(place: Location, table: Table, entries: Sequence[Entry]) -> list[Part]:
-    def part(entry: Entry) -> Part:
+def _open(place: Location, table: Table, entries: Sequence[Entry]) -> list[TableFile]:
+    def part(entry: Entry) -> TableFile:
         path = f"{place.root}/{entry.name}"
         fragment = _FORMAT.make_fragment(path, filesystem=place.filesystem, file_size=entry.size)
         with _watching(place, [entry.name]):
             fragment.ensure_complete_metadata()
         table.check(place.at(entry.name).uri, fragment.physical_schema)
-        return Part(entry, fragment)
+        return TableFile(entry, fragment)
 
     if len(entries) < 2:
         return list(map(part, entries))

@@ -22,11 +22,11 @@ from cbe.spec.search import applicable, grid, values_of
 from cbe.ssl import resolve
 from cbe.store.folder import DATA_FILE, StudyFolder
 from cbe.study.assignment import Assignment, Pair
-from cbe.study.budget import Purse
-from cbe.study.confirm import Row, confirmations, presets, winners
+from cbe.study.budget.guard import BudgetGuard
+from cbe.study.confirmation import Row, confirmations, presets, winners
 from cbe.study.ledger import FINAL, Ledger
-from cbe.study.survivors import has_not_ended, promotions
-from cbe.study.trial import newest
+from cbe.study.search.survivors import has_not_ended, promotions
+from cbe.study.trial.process import newest
 
 INFEASIBLE_LIMIT = 200  # points in a row that cannot be built
 
@@ -37,13 +37,13 @@ class Agenda:
     """Hands out assignments one by one, as long as the budget lasts and nobody halts the study."""
 
     def __init__(
-        self, study: StudyConfig, folder: StudyFolder, ledger: Ledger, purse: Purse | None = None
+        self, study: StudyConfig, folder: StudyFolder, ledger: Ledger, budget_guard: BudgetGuard | None = None
     ) -> None:
         self.stage: Literal["search", "confirm"] = "search"
         self.over = False  # nothing will follow, though some may still run
         self.cut_short: str | None = None  # why the search had fewer trials than it might
         self._study, self._ledger, self._sampling = study, ledger, ledger.sampling
-        self.purse = purse or Purse(ledger)
+        self.budget_guard = budget_guard or BudgetGuard(ledger)
         self._sampling.abandon_nameless()
         known = {*ledger.rows, *self._sampling.trials(), *ledger.recorder.reported}
         self._name, self._confirm_name = names_of("t", known), names_of("c", known)
@@ -67,7 +67,7 @@ class Agenda:
             if self._is_done:
                 self.over = True
                 break
-            if refused := self.purse.refuses(self._again[0] if self._again else None):
+            if refused := self.budget_guard.refuses(self._again[0] if self._again else None):
                 if self._runs():  # some may be stopped early, and leave room
                     return "wait"
                 self._ledger.halt(refused)
@@ -118,7 +118,9 @@ class Agenda:
         """Why nothing more is searched: the confirmation needs what is left; the fixed trials run anyway."""
         if self._presets or self._search_is_over:
             return None
-        return self.purse.keeps(self._study.confirm_runs - sum(1 for _ in self._ledger.in_role("confirm")))
+        return self.budget_guard.keeps(
+            self._study.confirm_runs - sum(1 for _ in self._ledger.in_role("confirm"))
+        )
 
     def _missing_confirmations(self) -> list[Assignment]:
         rows = list(self._ledger.rows.copy().values())

@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 
 from cbe.errors import CbeError, InputError
 from cbe.store.folder import StudyFolder
-from cbe.study.beside import every
+from cbe.study.periodic import every
 
 STATUS = "status.json"
 STOP = "stop"

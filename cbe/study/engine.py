@@ -27,23 +27,23 @@ from cbe.spec import StudyConfig
 from cbe.ssl.world import World
 from cbe.store.folder import DATA_FILE, Store, StudyFolder
 from cbe.store.recorder import Recorder
-from cbe.study import cluster
 from cbe.study.agenda import Agenda
 from cbe.study.assignment import Assignment
-from cbe.study.bell import Bell, ear
-from cbe.study.budget import Purse
+from cbe.study.budget.guard import BudgetGuard
 from cbe.study.control import Claim, stop_was_asked
 from cbe.study.dispatch import Dispatch, Halt, Listener
-from cbe.study.earlier import find
 from cbe.study.ledger import FINAL, Ledger, Reports
+from cbe.study.lifecycle import journal
 from cbe.study.progress import Progress, Watch
-from cbe.study.reuse import reusable_runs
-from cbe.study.sampling import Sampling, open_storage
-from cbe.study.scaling import Scaling
-from cbe.study.scheduling import Curve, scheduler
-from cbe.study.start import journal
-from cbe.study.transfer import transfer
-from cbe.study.trial import Shared, failure, is_worth_a_retry, work
+from cbe.study.scaling import cluster
+from cbe.study.scaling.watch import Scaling
+from cbe.study.search.earlier_studies import find
+from cbe.study.search.sampling import Sampling, open_storage
+from cbe.study.search.scheduling import Curve, scheduler
+from cbe.study.search.transfer import transfer
+from cbe.study.trial.process import Shared, failure, is_worth_a_retry, work
+from cbe.study.trial.reuse import reusable_runs
+from cbe.study.trial.stop_signal import StopSignal, listener
 from cbe.training.launch import Send, Workers, launch
 
 RETRIES = 3  # of a trial whose process or node was lost
@@ -66,30 +66,30 @@ def run(
     """Runs a study, or goes on with it: what the store has of it is kept and not run again."""
     folder = store.study(study.name)
     with Claim(folder) as claim, cluster.connected(study, address) as embedded:
-        with closing(Recorder(folder)) as recorder, closing(Bell()) as bell:
+        with closing(Recorder(folder)) as recorder, closing(StopSignal()) as stop_signal:
             recorder.load()
-            room = cluster.room(study, cluster.size(embedded))
-            cluster.require_shared(study, store, room)
+            capacity = cluster.capacity(study, cluster.size(embedded))
+            cluster.require_shared(study, store, capacity)
             storage = open_storage(study.storage.optuna, journal(folder))
             sampling = Sampling(
                 study, storage, recorder.rows, folder.uri, lambda: transfer(study, find(study, store))
             )
             if study.search_from and not recorder.rows:
                 recorder.event("learned", **sampling.transfer)
-            ledger = Ledger(study, recorder, sampling, room.gpus * study.resources.workers)
-            scaling = None if room.alone else Scaling(ledger, room, bell)
-            purse = Purse(ledger, scaling, lambda: progress.elapsed_s, room.concurrent)
-            agenda = Agenda(study, folder, ledger, purse)
-            progress = Progress(ledger, agenda, room.concurrent, claim.elapsed_s)
+            ledger = Ledger(study, recorder, sampling, capacity.gpus * study.resources.workers)
+            scaling = None if capacity.alone else Scaling(ledger, capacity, stop_signal)
+            budget_guard = BudgetGuard(ledger, scaling, lambda: progress.elapsed_s, capacity.concurrent)
+            agenda = Agenda(study, folder, ledger, budget_guard)
+            progress = Progress(ledger, agenda, capacity.concurrent, claim.elapsed_s)
             with claim.beating(progress), watch(progress) if watch else nullcontext(), _interruptible(ledger):
                 pool, stats = open_pool(study.data, progress.say)
                 digest = digest_of(pool, stats)
                 _describe(study, folder, (pool, stats), digest)
-                ledger.reusable = reusable_runs(study, store, digest, _device(room))
+                ledger.reusable = reusable_runs(study, store, digest, _device(capacity))
                 shared = Shared(study, store.uri, pool, stats)
-                limits = _Limits(folder, progress, purse, bell)
+                limits = _Limits(folder, progress, budget_guard, stop_signal)
                 with scaling.watching() if scaling else nullcontext():
-                    _tune(folder, progress, room, shared, body, limits)
+                    _tune(folder, progress, capacity, shared, body, limits)
                 ledger.settle()
                 folder.delete(SCRATCH)  # Tune's own state, for a restore that is never done
         claim.end(progress)
@@ -98,9 +98,9 @@ def run(
     return progress
 
 
-def _device(room: cluster.Room) -> str | None:
+def _device(capacity: cluster.Capacity) -> str | None:
     """What trials run on, as far as this process can see it."""
-    if not room.gpus:
+    if not capacity.gpus:
         return "cpu"
     return torch.cuda.get_device_name() if torch.cuda.is_available() else None
 
@@ -117,25 +117,25 @@ def _describe(study: StudyConfig, folder: StudyFolder, pool: tuple[Pool, Stats],
 def _tune(
     folder: StudyFolder,
     progress: Progress,
-    room: cluster.Room,
+    capacity: cluster.Capacity,
     shared: Shared,
     body: Body,
     limits: _Limits,
 ) -> None:
     ledger, study, scratch = progress.ledger, shared.study, folder.path(SCRATCH)
-    workers = Workers(room.workers, room.cpus, room.gpus, retries=RETRIES, storage=scratch)
-    job = _Job([ray.put(shared)], body, workers, limits.bell.tower, room)
+    workers = Workers(capacity.workers, capacity.cpus, capacity.gpus, retries=RETRIES, storage=scratch)
+    job = _Job([ray.put(shared)], body, workers, limits.stop_signal.broadcaster, capacity)
     judge = scheduler(study, _curves(folder, ledger))
     ledger.on_reuse = lambda trial, reports: judge.replay(study, _searched(ledger, trial, reports))
     tune.Tuner(
-        tune.with_resources(tune.with_parameters(_trial, job=job), _resources(shared, room)),
+        tune.with_resources(tune.with_parameters(_trial, job=job), _resources(shared, capacity)),
         tune_config=tune.TuneConfig(
             search_alg=Dispatch(progress.agenda.following),
             scheduler=judge,
             num_samples=-1,
-            max_concurrent_trials=room.concurrent,
+            max_concurrent_trials=capacity.concurrent,
             # A trial's own process stays warm for the next one; a worker group's cannot be kept.
-            reuse_actors=room.workers == 1,
+            reuse_actors=capacity.workers == 1,
             trial_name_creator=lambda trial: trial.config["trial"],
             trial_dirname_creator=lambda trial: trial.config["trial"],
         ),
@@ -159,24 +159,24 @@ class _Job:
     shared: list[Any]
     body: Body
     workers: Workers
-    tower: Any
-    room: cluster.Room
+    broadcaster: Any
+    capacity: cluster.Capacity
 
 
-def _resources(shared: Shared, room: cluster.Room) -> Any:
+def _resources(shared: Shared, capacity: cluster.Capacity) -> Any:
     """What a trial asks for: by its config, where the cluster tells its cards apart."""
-    if not room.cards:
-        return cluster.resources(room, {})
+    if not capacity.cards:
+        return cluster.resources(capacity, {})
 
     def of(config: dict[str, Any]) -> tune.PlacementGroupFactory:
-        card = _card(shared, room, Assignment.from_plain(config))
-        return tune.PlacementGroupFactory([cluster.resources(room, card)])
+        card = _card(shared, capacity, Assignment.from_plain(config))
+        return tune.PlacementGroupFactory([cluster.resources(capacity, card)])
 
     return of
 
 
-def _card(shared: Shared, room: cluster.Room, assignment: Assignment) -> dict[str, float]:
-    return cluster.card(room, shared.memory(assignment)) if room.cards else {}
+def _card(shared: Shared, capacity: cluster.Capacity, assignment: Assignment) -> dict[str, float]:
+    return cluster.card(capacity, shared.memory(assignment)) if capacity.cards else {}
 
 
 @lru_cache(maxsize=1)
@@ -190,7 +190,7 @@ def _trial(config: dict[str, Any], job: _Job) -> None:
     """The function Tune runs, in the trial's process."""
     name = tune.get_context().get_trial_name()  # its config may have become another trial's
     assignment = replace(Assignment.from_plain(config), trial=name)
-    heard = ear(job.tower)
+    heard = listener(job.broadcaster)
 
     def train(resume: str | None, send: Send, world: World) -> None:
         shared = _shared(job.shared[0])
@@ -205,7 +205,7 @@ def _trial(config: dict[str, Any], job: _Job) -> None:
     def described(error: Exception) -> dict[str, Any] | None:
         return None if is_worth_a_retry(error) else dict(failure(error))
 
-    card = _card(_shared(job.shared[0]), job.room, assignment) if job.room.workers > 1 else {}
+    card = _card(_shared(job.shared[0]), job.capacity, assignment) if job.capacity.workers > 1 else {}
     named = replace(job.workers, card=card, name=f"{name}-{time.time_ns()}")
     launch(train, named, assignment.resume, described)
 
@@ -217,8 +217,15 @@ class _Limits:
     some time are stopped as they are.
     """
 
-    def __init__(self, folder: StudyFolder, progress: Progress, purse: Purse, bell: Bell) -> None:
-        self._folder, self._progress, self._purse, self.bell = folder, progress, purse, bell
+    def __init__(
+        self, folder: StudyFolder, progress: Progress, budget_guard: BudgetGuard, stop_signal: StopSignal
+    ) -> None:
+        self._folder, self._progress, self._budget_guard, self.stop_signal = (
+            folder,
+            progress,
+            budget_guard,
+            stop_signal,
+        )
         self._looked = self._counted = self._told = 0.0
 
     def __call__(self) -> bool:
@@ -229,14 +236,14 @@ class _Limits:
             return False
         if not self._told:
             self._told = now
-            self.bell.halt()
+            self.stop_signal.halt()
         hears = ledger.study.resources.workers == 1
         return not (hears and ledger.busy) or now - self._told > LEAVE_S
 
     def _look(self, ledger: Ledger, now: float) -> None:
         if now - self._counted > COUNT_S:
             self._counted = now
-            if spent := self._purse.reached():
+            if spent := self._budget_guard.reached():
                 ledger.halt(spent)
         if now - self._looked > LOOK_S:
             self._looked, limit = now, ledger.study.budget.wall_hours

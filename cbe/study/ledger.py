@@ -19,9 +19,9 @@ from cbe.spec.identity import columns, config_id
 from cbe.ssl import resolve
 from cbe.store.recorder import Recorder
 from cbe.study.assignment import Assignment
-from cbe.study.provenance import provenance
-from cbe.study.reuse import ReusableRuns
-from cbe.study.sampling import Sampling
+from cbe.study.search.sampling import Sampling
+from cbe.study.trial.provenance import provenance
+from cbe.study.trial.reuse import ReusableRuns
 from cbe.training.summary import Summary
 
 Reports = Sequence[Mapping[str, Any]]  # evaluations of a trial, in the order of steps

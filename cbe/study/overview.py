@@ -18,7 +18,7 @@ from cbe.errors import InputError
 from cbe.spec import StudyConfig
 from cbe.store.folder import Store, StudyFolder
 from cbe.study.control import Status, status
-from cbe.study.start import journal, load
+from cbe.study.lifecycle import journal, load
 
 Row = Mapping[str, Any]
 
@@ -34,7 +34,7 @@ _TIMES = ("started", "updated")
 
 
 @dataclass(frozen=True)
-class Part:
+class StageProgress:
     """One of the two parts of a study."""
 
     done: int
@@ -59,8 +59,8 @@ class Overview:
     state: str  # new, running, finished, stopped, interrupted; unreadable where its file is no study
     why: str | None  # it stopped, was interrupted or cannot be read
     stage: str | None  # search or confirm
-    search: Part | None
-    confirm: Part | None
+    search: StageProgress | None
+    confirm: StageProgress | None
     counts: dict[str, int]  # trials by state
     metric: str | None
     best: float | None  # the mean of the config that ranks first, over runs that were trained to their end
@@ -181,7 +181,7 @@ def _rows(folder: StudyFolder, last: Status) -> list[Row]:
 
 def _overview(study: StudyConfig, last: Status, rows: Sequence[Row]) -> Overview:
     searched = [row for row in rows if row["role"] == "search"]
-    search = Part(_ended(searched), study.trials)
+    search = StageProgress(_ended(searched), study.trials)
     most = study.confirm_runs
     confirmed = [row for row in rows if row["role"] == "confirm"]
     found, said = leader(rows, study), last.plain
@@ -194,7 +194,7 @@ def _overview(study: StudyConfig, last: Status, rows: Sequence[Row]) -> Overview
         why=said.get("stop_reason") or said.get("why"),
         stage=_stage(last) or ("search" if search.done < search.total else "confirm" if most else None),
         search=search,
-        confirm=Part(_ended(confirmed), said.get("confirmations", most)),
+        confirm=StageProgress(_ended(confirmed), said.get("confirmations", most)),
         counts=dict(Counter(row["state"] for row in rows)),
         metric=study.objectives[0].metric,
         best=found.mean if found else None,

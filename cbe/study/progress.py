@@ -13,7 +13,7 @@ from cbe.spec import StudyConfig
 from cbe.study.agenda import Agenda
 from cbe.study.ledger import Ledger
 from cbe.study.overview import Row
-from cbe.study.shown import chosen, done
+from cbe.study.progress_view import chosen, done
 
 Watch = Callable[["Progress"], AbstractContextManager[Any]]  # shows a study while it runs
 
@@ -139,5 +139,5 @@ class Progress:
             "steps_per_s": round(self.steps_per_s, 2),
             "failures": len(chosen(rows, None, "failed")),
             "problem": self.problem,
-            "idle": self.agenda.purse.idle,
+            "idle": self.agenda.budget_guard.idle,
         }

@@ -73,11 +73,11 @@ def answer(screen: Console) -> None:
 
 def progress(screen: Console) -> None:
     """`make study` on its way: the panel of `cbe run`, as it stood at one moment of the search."""
-    from cbe.cli.live import _driving
-    from cbe.cli.panel import panel
+    from cbe.cli.progress.live import _driving
+    from cbe.cli.progress.panel import panel
     from cbe.store.folder import Store
     from cbe.study.overview import details
-    from cbe.study.shown import Told
+    from cbe.study.progress_view import Told
 
     with _recorded() as folder:
         _rewind(folder / "results/quickstart")

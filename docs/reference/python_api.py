@@ -14,7 +14,7 @@ from cbe.local import StudyRun
 from cbe.models.model import Model, Predicted
 from cbe.report.best import Answer, Ranked
 from cbe.report.results import Results
-from cbe.service.client import Client
+from cbe.service.clients.service import Client
 from docs.reference.comments import comments
 from docs.reference.markdown import code, sentence, table
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from cbe.service.app import create_app
-from cbe.service.jobs import Jobs
+from cbe.service.queue.ray_jobs import Jobs
 from cbe.service.service import Service
+from cbe.service.web.app import create_app
 from cbe.store.folder import Store
 from docs.reference.markdown import code, sentence, table
 

@@ -9,7 +9,7 @@ from typing import Any
 from cbe.ssl.world import World
 from cbe.store.folder import Store
 from cbe.study.assignment import Assignment
-from cbe.study.trial import Shared, work
+from cbe.study.trial.process import Shared, work
 from cbe.training.launch import Send
 from tests.study.bodies import bowl
 from tests.waiting import until

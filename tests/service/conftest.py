@@ -17,9 +17,9 @@ import pytest
 import yaml
 
 from cbe.errors import CbeError
-from cbe.service.head import Head, started
-from cbe.service.jobs import Jobs
-from cbe.service.tokens import Role, Tokens
+from cbe.service.auth.tokens import Role, Tokens
+from cbe.service.queue.embedded_ray import Head, started
+from cbe.service.queue.ray_jobs import Jobs
 from cbe.store.folder import Store, StudyFolder
 from tests.cluster.conftest import forget_ray
 from tests.conftest import free_port

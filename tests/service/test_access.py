@@ -20,11 +20,11 @@ import pytest
 from fastapi import FastAPI
 
 from cbe.errors import InputError
-from cbe.service.app import create_app
-from cbe.service.jobs import Jobs
+from cbe.service.auth.tokens import CACHE_S, Role, Tokens
+from cbe.service.queue.ray_jobs import Jobs
 from cbe.service.serve import Settings, check
 from cbe.service.service import Service
-from cbe.service.tokens import CACHE_S, Role, Tokens
+from cbe.service.web.app import create_app
 from cbe.store.folder import Store
 from tests.conftest import Cbe, free_port
 from tests.made import finished

@@ -13,7 +13,7 @@ import pytest
 
 import cbe
 from cbe.report.best import best
-from cbe.service.head import Head
+from cbe.service.queue.embedded_ray import Head
 from cbe.store.folder import Store, StudyFolder
 from tests.conftest import Cbe, Done
 from tests.service.conftest import CBE, Served, end_jobs, jobs_at, place_taken, text_of

@@ -20,13 +20,13 @@ import httpx
 import pytest
 import yaml
 
-from cbe.service.app import create_app
-from cbe.service.guard import MOST_BYTES
-from cbe.service.jobs import Jobs
+from cbe.service.queue.ray_jobs import Jobs
 from cbe.service.routes import answers
 from cbe.service.serve import _OneLine
 from cbe.service.service import Service
-from cbe.service.wire import MOST_HEAD
+from cbe.service.web.app import create_app
+from cbe.service.web.middleware import MOST_BYTES
+from cbe.service.web.wire import MOST_HEAD
 from cbe.spec import StudyConfig
 from cbe.store.folder import Store
 from tests.made import HOSTILE, finished

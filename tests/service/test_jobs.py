@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from cbe.service import submissions
-from cbe.service.audit import Audit
-from cbe.service.head import Head
-from cbe.service.jobs import Job, Jobs, RayAway, unused
-from cbe.service.keeper import Keeper
-from cbe.service.submissions import Submission
+from cbe.service.auth.audit import Audit
+from cbe.service.queue import submissions
+from cbe.service.queue.embedded_ray import Head
+from cbe.service.queue.ray_jobs import Job, Jobs, RayAway, unused
+from cbe.service.queue.reconciler import Reconciler
+from cbe.service.queue.submissions import Submission
 from cbe.store.folder import STUDY_FILE, Store
 from tests.service.conftest import jobs_at, text_of
 from tests.waiting import until
@@ -73,10 +73,10 @@ def test_a_refusal_says_why(jobs: Jobs) -> None:
 
 
 @pytest.fixture
-def keeper(jobs: Jobs, tmp_path: Path) -> Callable[[Submission], Submission]:
+def reconciler(jobs: Jobs, tmp_path: Path) -> Callable[[Submission], Submission]:
     """Writes down a submission of `kept`, looks once, and gives what has become of it; nothing is started."""
     store = Store.open(str(tmp_path))
-    made = Keeper(store, jobs, Audit(store), lambda *_: None, limit=0)
+    made = Reconciler(store, jobs, Audit(store), lambda *_: None, limit=0)
 
     def look(submission: Submission) -> Submission:
         folder = store.study("kept")
@@ -91,22 +91,24 @@ def keeper(jobs: Jobs, tmp_path: Path) -> Callable[[Submission], Submission]:
 
 
 def test_a_start_that_never_reached_ray_is_not_settled_by_the_job_before_it(
-    jobs: Jobs, keeper: Callable[[Submission], Submission]
+    jobs: Jobs, reconciler: Callable[[Submission], Submission]
 ) -> None:
     jobs.submit("kept", [sys.executable, "-c", "raise SystemExit(3)"], {}, id=unused("kept"))
     assert ended(jobs, "kept").exit_code == 3
     now = datetime.now(UTC)
     started = Submission("ada", now, started=now, job=unused("kept"))
-    found = keeper(started)
+    found = reconciler(started)
     assert (found.wanted, found.started, found.losses, found.failed) == ("run", None, 1, None)
 
 
-def test_the_job_of_a_start_settles_it(jobs: Jobs, keeper: Callable[[Submission], Submission]) -> None:
+def test_the_job_of_a_start_settles_it(jobs: Jobs, reconciler: Callable[[Submission], Submission]) -> None:
     says = "print('token=abcdefgh is no good'); raise SystemExit(4)"
     job = jobs.submit("kept", [sys.executable, "-c", says], {}, id=unused("kept"))
     ended(jobs, "kept")
     now = datetime.now(UTC)
-    found = keeper(Submission("ada", now, started=now, job=job))
+    found = reconciler(Submission("ada", now, started=now, job=job))
     assert (found.wanted, found.untold) == ("rest", "failed")
     assert found.failed and "exit code 4" in found.failed and "abcdefgh" not in found.failed
-    assert keeper(replace(found, wanted="run", started=None, job=None, failed=None)).started is None  # waits
+    assert (
+        reconciler(replace(found, wanted="run", started=None, job=None, failed=None)).started is None
+    )  # waits

@@ -15,9 +15,9 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from cbe.service import submissions
-from cbe.service.head import Head
-from cbe.service.submissions import Submission
+from cbe.service.queue import submissions
+from cbe.service.queue.embedded_ray import Head
+from cbe.service.queue.submissions import Submission
 from cbe.store.folder import Store
 from tests.browser import Shown
 from tests.made import HOSTILE, Made, finished, status

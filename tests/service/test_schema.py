@@ -11,11 +11,11 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.checks import ignored_auth, positive_data_acceptance
 
-from cbe.service.app import create_app
-from cbe.service.head import Head
-from cbe.service.jobs import Jobs
+from cbe.service.auth.tokens import Role, Tokens
+from cbe.service.queue.embedded_ray import Head
+from cbe.service.queue.ray_jobs import Jobs
 from cbe.service.service import Service
-from cbe.service.tokens import Role, Tokens
+from cbe.service.web.app import create_app
 from cbe.store.folder import Store
 from tests.made import finished
 from tests.service.conftest import NOBODY, Served, place_taken, serving

@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cbe.service.head import Head, _session
+from cbe.service.auth.tokens import Role, Tokens
+from cbe.service.queue.embedded_ray import Head, _session
 from cbe.service.routes.streams import MOST_OF_A_TOKEN, Streams, redacted
-from cbe.service.tokens import Role, Tokens
 from cbe.store.folder import Store
 from tests.made import finished
 from tests.service.conftest import NOBODY, SECRETS, Served, bearer, jobs_at, serving

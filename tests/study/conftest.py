@@ -13,8 +13,8 @@ import pytest
 
 from cbe.spec import StudyConfig
 from cbe.store.folder import Store, StudyFolder
-from cbe.study import cluster as of_study
 from cbe.study.progress import Progress, Watch
+from cbe.study.scaling import cluster as of_study
 from tests.conftest import CREDENTIALS
 
 # Ray's workers give way to every other process, and would wait for as long as other tests have the cores.

@@ -10,12 +10,12 @@ from cbe.store.folder import DATA_FILE, STUDY_FILE, Store
 from cbe.store.recorder import Recorder
 from cbe.study.agenda import Agenda
 from cbe.study.assignment import Assignment
-from cbe.study.earlier import find
 from cbe.study.ledger import Ledger
-from cbe.study.reuse import reusable_runs
-from cbe.study.sampling import Sampling, open_storage
-from cbe.study.start import begin, journal
-from cbe.study.transfer import transfer
+from cbe.study.lifecycle import begin, journal
+from cbe.study.search.earlier_studies import find
+from cbe.study.search.sampling import Sampling, open_storage
+from cbe.study.search.transfer import transfer
+from cbe.study.trial.reuse import reusable_runs
 
 DIGEST = "0123456789abcdef"  # of the images
 

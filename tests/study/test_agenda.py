@@ -14,9 +14,9 @@ from cbe.store.folder import Store
 from cbe.store.recorder import Recorder
 from cbe.study.agenda import Agenda
 from cbe.study.assignment import Assignment
-from cbe.study.budget import Purse
+from cbe.study.budget.guard import BudgetGuard
 from cbe.study.ledger import Ledger
-from cbe.study.sampling import Sampling, open_storage
+from cbe.study.search.sampling import Sampling, open_storage
 from tests.study.conftest import rows, study
 
 
@@ -30,8 +30,8 @@ class Driver:
         self.sampling = Sampling(config, storage, self.recorder.rows, str(where))
         self.ledger = Ledger(config, self.recorder, self.sampling, gpus)
         # One trial at a time: the clock says what trials took.
-        purse = Purse(self.ledger, elapsed_s=lambda: self.ledger.trials_s)
-        self.agenda = Agenda(config, self.folder, self.ledger, purse)
+        budget_guard = BudgetGuard(self.ledger, elapsed_s=lambda: self.ledger.trials_s)
+        self.agenda = Agenda(config, self.folder, self.ledger, budget_guard)
 
     def start(self) -> Assignment:
         upcoming = self.agenda.following()

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from cbe.study.assignment import Assignment
-from cbe.study.budget import Purse
+from cbe.study.budget.guard import BudgetGuard
 from cbe.study.control import ask_to_stop
 from cbe.study.progress import Progress
-from cbe.study.trial import newest
+from cbe.study.trial.process import newest
 from tests.study.conftest import curve, meanwhile, rows, run, study
 from tests.study.test_agenda import Driver
 from tests.waiting import until
@@ -53,20 +53,20 @@ def took(driver: Driver, trial: str, **row: Any) -> None:
 def test_nothing_is_refused_before_a_trial_has_told_how_long_it_takes(driver: Callable[..., Driver]) -> None:
     first = driver(usd=0.01)
     took(first, "t0000", state="running", step=None, wall_s=None)
-    assert Purse(first.ledger).refuses(None) is None
+    assert BudgetGuard(first.ledger).refuses(None) is None
 
 
 def test_where_each_trial_brings_a_machine_the_first_tells_its_pace_before_others_start(
     driver: Callable[..., Driver],
 ) -> None:
     only = driver(usd=100)
-    purse = Purse(only.ledger, Machines())
-    assert purse.refuses(None) is None
+    budget_guard = BudgetGuard(only.ledger, Machines())
+    assert budget_guard.refuses(None) is None
     running = only.start()
-    assert "has not told its pace" in str(purse.refuses(None))
-    assert Purse(only.ledger).refuses(None) is None  # on a machine that is there anyway
+    assert "has not told its pace" in str(budget_guard.refuses(None))
+    assert BudgetGuard(only.ledger).refuses(None) is None  # on a machine that is there anyway
     only.ledger.reported(running, {"step": 10, "validation_error": 0.5})
-    assert purse.refuses(None) is None
+    assert budget_guard.refuses(None) is None
 
 
 def test_a_killed_drivers_trials_are_not_counted_twice_when_they_go_on(driver: Callable[..., Driver]) -> None:
@@ -84,41 +84,41 @@ def test_a_killed_drivers_trials_are_not_counted_twice_when_they_go_on(driver: C
 
 def test_a_trial_starts_only_where_all_of_it_fits_into_what_is_left(driver: Callable[..., Driver]) -> None:
     only = driver(usd=100)
-    purse = Purse(only.ledger)
+    budget_guard = BudgetGuard(only.ledger)
     took(only, "t0000", wall_s=40.0)
-    assert purse.refuses(None) is None  # 40 of 100, and 40 more
+    assert budget_guard.refuses(None) is None  # 40 of 100, and 40 more
     took(only, "t0001", wall_s=30.0)
-    assert purse.refuses(None) == (
+    assert budget_guard.refuses(None) == (
         "budget.usd of 100 holds no other trial: 30 is left, and one takes up to 40"
     )
-    assert purse.reached() is None
+    assert budget_guard.reached() is None
     took(only, "t0002", wall_s=30.0)
-    assert purse.reached() == "budget.usd of 100 is spent"
+    assert budget_guard.reached() == "budget.usd of 100 is spent"
 
 
 def test_what_running_trials_will_still_take_is_set_aside(driver: Callable[..., Driver]) -> None:
     only = driver(usd=100)
     took(only, "t0000", wall_s=40.0)
     took(only, "t0001", state="running", step=10, wall_s=10.0)
-    assert "20 is left" in str(Purse(only.ledger).refuses(None))
+    assert "20 is left" in str(BudgetGuard(only.ledger).refuses(None))
 
 
 def test_a_resumed_trial_is_asked_for_the_rest_of_it(driver: Callable[..., Driver]) -> None:
     only = driver(usd=60)
     going_on = only.start()
     took(only, "t0009", wall_s=40.0)
-    assert Purse(only.ledger).refuses(going_on) is not None
+    assert BudgetGuard(only.ledger).refuses(going_on) is not None
     rest = type(going_on)(**{**vars(going_on), "resume": "checkpoints/t0000/000000030.pt"})
     took(only, going_on.trial, state="interrupted", step=None, wall_s=None)
-    assert Purse(only.ledger).refuses(rest) is None
+    assert BudgetGuard(only.ledger).refuses(rest) is None
 
 
 @pytest.mark.parametrize("cost", ["idle_s", "tail_s", "start_s"])
 def test_machines_that_start_or_wait_are_paid_for(cost: str, driver: Callable[..., Driver]) -> None:
     only = driver(usd=100)
     took(only, "t0000", wall_s=40.0)
-    assert Purse(only.ledger, Machines(**{cost: 15.0})).refuses(None) is None
-    assert Purse(only.ledger, Machines(**{cost: 25.0})).refuses(None) is not None
+    assert BudgetGuard(only.ledger, Machines(**{cost: 15.0})).refuses(None) is None
+    assert BudgetGuard(only.ledger, Machines(**{cost: 25.0})).refuses(None) is not None
 
 
 def test_the_agenda_waits_for_what_runs_and_then_halts(driver: Callable[..., Driver]) -> None:
@@ -199,7 +199,7 @@ def test_places_that_work_at_once_need_less_time_by_the_clock(driver: Callable[.
     took(only, "t0000", wall_s=WALL_S)
 
     def keeps(concurrent: int, elapsed_s: float) -> str | None:
-        return Purse(only.ledger, elapsed_s=lambda: elapsed_s, concurrent=concurrent).keeps(6)
+        return BudgetGuard(only.ledger, elapsed_s=lambda: elapsed_s, concurrent=concurrent).keeps(6)
 
     assert keeps(1, 70) is None and keeps(1, 90) is not None  # 100 of 200 are kept: half
     assert keeps(3, 130) is None and keeps(3, 150) is not None  # twice 20
@@ -212,7 +212,7 @@ def test_of_paused_trials_a_budget_counts_those_that_will_go_on(driver: Callable
     for each in paused:
         only.ledger.paused(each.trial)
         took(only, each.trial, state="running", step=10, wall_s=10.0)
-    assert Purse(only.ledger).refuses(None) == (  # 40 are spent, and one of four goes on for 30 more
+    assert BudgetGuard(only.ledger).refuses(None) == (  # 40 are spent, and one of four goes on for 30 more
         "budget.usd of 100 holds no other trial: 30 is left, and one takes up to 40"
     )
 

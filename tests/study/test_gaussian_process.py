@@ -10,7 +10,7 @@ from scipy.optimize import approx_fprime
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
-from cbe.study.gaussian_process import GaussianProcess
+from cbe.study.search.gaussian_process import GaussianProcess
 
 Array = np.ndarray[Any, Any]
 GROUPS = np.array([0, 1, 2, 2])  # the last two coordinates are of one parameter

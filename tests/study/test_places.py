@@ -10,8 +10,8 @@ import pytest
 from scipy.stats import truncnorm
 
 from cbe.spec.search import Parameter, walk
-from cbe.study import prior
-from cbe.study.places import Places
+from cbe.study.search import prior
+from cbe.study.search.coordinates import Places
 
 PLAIN: dict[str, Any] = {
     "rate": {"float": [0.01, 1], "log": True},

@@ -18,10 +18,10 @@ from optuna.trial import FrozenTrial, TrialState
 
 from cbe.spec.search import Parameter, applicable
 from cbe.store.history import distribution
-from cbe.study import prior
-from cbe.study.prior_sampler import SOURCE, PriorSampler, expected_ends, log_improvement, scores, tpe
-from cbe.study.sampling import Sampling, open_storage
-from cbe.study.transfer import FROM
+from cbe.study.search import prior
+from cbe.study.search.prior_sampler import SOURCE, PriorSampler, expected_ends, log_improvement, scores, tpe
+from cbe.study.search.sampling import Sampling, open_storage
+from cbe.study.search.transfer import FROM
 from tests.study.conftest import study
 
 Space = dict[str, Parameter]

@@ -20,8 +20,8 @@ from cbe.spec.settings import Scheduler
 from cbe.ssl.world import World
 from cbe.store.folder import Store
 from cbe.study.assignment import Assignment
-from cbe.study.scheduling import Curve, scheduler
-from cbe.study.trial import Shared
+from cbe.study.search.scheduling import Curve, scheduler
+from cbe.study.trial.process import Shared
 from cbe.training.launch import Send
 from tests.study.conftest import curve, rows, run, study
 

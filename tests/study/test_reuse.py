@@ -12,8 +12,8 @@ from cbe.models.export import export_model
 from cbe.spec import StudyConfig
 from cbe.store.folder import DATA_FILE, Store, StudyFolder
 from cbe.study.assignment import Assignment
-from cbe.study.reuse import reusable_runs
-from cbe.study.start import begin
+from cbe.study.lifecycle import begin
+from cbe.study.trial.reuse import reusable_runs
 from tests.conftest import Cbe
 from tests.study.bodies import refuses
 from tests.study.conftest import curve, rows, run, study

@@ -10,7 +10,7 @@ import pytest
 from optuna.trial import TrialState
 
 from cbe.errors import InputError
-from cbe.study.sampling import SAMPLERS, Sampling, open_storage
+from cbe.study.search.sampling import SAMPLERS, Sampling, open_storage
 from tests.study.conftest import study
 
 SPACE: dict[str, Any] = {

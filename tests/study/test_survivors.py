@@ -19,7 +19,7 @@ from cbe.errors import ConfigError
 from cbe.spec import StudyConfig, read_config
 from cbe.spec.settings import PRESETS
 from cbe.study.assignment import Assignment, Pair
-from cbe.study.survivors import is_worse, promotions, survivors
+from cbe.study.search.survivors import is_worse, promotions, survivors
 from tests.study.conftest import rows, study
 from tests.study.test_agenda import Driver
 

@@ -15,11 +15,11 @@ from cbe.errors import ConfigError
 from cbe.report.best import best
 from cbe.spec import StudyConfig, read_config
 from cbe.store.folder import Store
-from cbe.study.earlier import find, priors
+from cbe.study.lifecycle import journal
 from cbe.study.overview import details, overview
-from cbe.study.sampling import open_storage
-from cbe.study.start import journal
-from cbe.study.transfer import FROM, transfer
+from cbe.study.search.earlier_studies import find, priors
+from cbe.study.search.sampling import open_storage
+from cbe.study.search.transfer import FROM, transfer
 from tests.conftest import Cbe
 from tests.made import Made, whole
 from tests.study.conftest import rows, study

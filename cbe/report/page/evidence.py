@@ -18,7 +18,7 @@ from cbe.errors import InputError
 from cbe.names import config_names, trial_order
 from cbe.report.best import Answer, Ranked, best
 from cbe.report.lookup import data_facts, read_study
-from cbe.report.machines import Machines, machines
+from cbe.report.machines import MachineHistory, machines
 from cbe.report.progress import Progress, read_progress
 from cbe.spec import Objective, StudyConfig
 from cbe.store.folder import StudyFolder
@@ -61,7 +61,7 @@ class Evidence:
     no_answer: str  # why there is none
     progress: Progress
     read: datetime
-    machines: Machines | None = None  # of a cluster of several
+    machines: MachineHistory | None = None  # of a cluster of several
     data: DataFacts = DataFacts()
 
     @property

@@ -34,7 +34,7 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Standing:
+class RankedConfig:
     """A line of the ranking."""
 
     rank: int | None
@@ -84,11 +84,11 @@ class Spent:
     cost: str
 
 
-def ranking(evidence: Evidence) -> list[Standing]:
+def ranking(evidence: Evidence) -> list[RankedConfig]:
     answer = evidence.answer
     parts = {each.config_id: part for part, each in evidence.chosen.items()}
     return [
-        Standing(
+        RankedConfig(
             rank=each.rank,
             name=each.name,
             config_id=each.config_id,

@@ -11,7 +11,7 @@ from typing import Literal
 from cbe.errors import InputError
 from cbe.report.lookup import read_study
 from cbe.report.tables import kinds
-from cbe.report.tables.render import Table, latex, markdown
+from cbe.report.tables.render import PaperTable, latex, markdown
 from cbe.report.tables.runs import Error, Runs
 from cbe.spec import StudyConfig
 from cbe.store.folder import StudyFolder
@@ -23,7 +23,7 @@ Kind = Literal["comparisons", "ablation", "time", "cost"]
 _ONE = {"ablation": kinds.ablation, "time": kinds.time, "cost": kinds.cost}
 
 
-def table(folders: Sequence[StudyFolder], kind: Kind | None = None, error: Error = "last") -> Table:
+def table(folders: Sequence[StudyFolder], kind: Kind | None = None, error: Error = "last") -> PaperTable:
     """A table of one study, or for comparisons of several; its kind follows from what they search."""
     if not folders:
         raise InputError("no study is given; wanted the names of one or more")

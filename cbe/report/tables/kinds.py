@@ -7,7 +7,7 @@ from statistics import mean
 
 from cbe.configs import Config, Row
 from cbe.report import published
-from cbe.report.tables.render import PAPER, Table
+from cbe.report.tables.render import PAPER, PaperTable
 from cbe.report.tables.runs import ERRORS, NOTHING, Runs, called, cell, named
 from cbe.spec import StudyConfig
 from cbe.spec.registry import ENSEMBLES, METHODS
@@ -15,7 +15,7 @@ from cbe.spec.registry import ENSEMBLES, METHODS
 _METHODS, _ENSEMBLES = list(METHODS), list(ENSEMBLES)
 
 
-def comparisons(studies: Sequence[Runs]) -> Table:
+def comparisons(studies: Sequence[Runs]) -> PaperTable:
     """Table 1: the error of each method and ensemble, a column for each study."""
     columns: list[dict[str, str]] = []
     header, order = ["method"], dict[str, tuple[int, ...]]()
@@ -38,10 +38,12 @@ def comparisons(studies: Sequence[Runs]) -> Table:
         for name in sorted(order, key=order.__getitem__)
     ]
     kinds = " or ".join(sorted({runs.kind for runs in studies})).capitalize()
-    return Table("comparisons", f"{kinds} error, %", header, rows, _notes(studies, published.comparisons))
+    return PaperTable(
+        "comparisons", f"{kinds} error, %", header, rows, _notes(studies, published.comparisons)
+    )
 
 
-def ablation(runs: Runs) -> Table:
+def ablation(runs: Runs) -> PaperTable:
     """Table 2: the error without and with the low bias and the low variance loss."""
     names = named(runs, {each.config_id: _ablated(each.rows[0]) for each in runs.configs})
     beside = published.has_ablation(runs.study)
@@ -55,12 +57,12 @@ def ablation(runs: Runs) -> Table:
         cells = [names[each.config_id], cell(runs.errors(each))]
         rows.append([*cells, *([NOTHING if paper is None else f"{paper:.2f}"] if beside else [])])
     header = ["method", runs.data, *([_paper(runs)] if beside else [])]
-    return Table(
+    return PaperTable(
         "ablation", f"{_kind(runs)} error, %, by loss", header, rows, _notes([runs], published.has_ablation)
     )
 
 
-def time(runs: Runs) -> Table:
+def time(runs: Runs) -> PaperTable:
     """Table 3: the error after so many steps, and how long they took."""
     names = named(runs, {each.config_id: _stepped(each.rows[0]) for each in runs.configs})
     beside = published.has_ablation(runs.study)
@@ -82,10 +84,10 @@ def time(runs: Runs) -> Table:
     if beside:
         notes.append("The paper: minutes on an RTX 3090; it does not say how many steps.")
     title = f"Training time, and {_kind(runs).lower()} error, %, {runs.data}"
-    return Table("time", title, header, rows, (*notes, *_notes([runs], published.has_ablation)))
+    return PaperTable("time", title, header, rows, (*notes, *_notes([runs], published.has_ablation)))
 
 
-def cost(runs: Runs) -> Table:
+def cost(runs: Runs) -> PaperTable:
     """Table 4: parameters and multiply-accumulates, and what they bring."""
     names = named(runs, {each.config_id: _sized(each.rows[0]) for each in runs.configs})
     base = next((each for each in runs.configs if each.preset == "base"), None)
@@ -105,7 +107,7 @@ def cost(runs: Runs) -> Table:
         published.COST_NOTE,
     ]
     title = f"Cost of the ensemble, and {_kind(runs).lower()} error, %, {runs.data}"
-    return Table("cost", title, header, rows, (*notes, *_notes([runs], lambda study: False)))
+    return PaperTable("cost", title, header, rows, (*notes, *_notes([runs], lambda study: False)))
 
 
 def _method(config: Config) -> published.Method:

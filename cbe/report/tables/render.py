@@ -11,7 +11,7 @@ WIDTH = 80
 
 
 @dataclass(frozen=True)
-class Table:
+class PaperTable:
     kind: str
     title: str
     header: Sequence[str]
@@ -19,7 +19,7 @@ class Table:
     notes: Sequence[str]
 
 
-def markdown(table: Table, width: int = WIDTH) -> str:
+def markdown(table: PaperTable, width: int = WIDTH) -> str:
     """The title, the table with its columns aligned, and the notes; a table too wide becomes several."""
     blocks = [_aligned(table, columns) for columns in _parts(table, width)]
     notes = [
@@ -29,7 +29,7 @@ def markdown(table: Table, width: int = WIDTH) -> str:
     return "\n\n".join([f"### {table.title}", *blocks, "\n".join(notes)]) + "\n"
 
 
-def latex(table: Table) -> str:
+def latex(table: PaperTable) -> str:
     """A `table` environment; it needs the package booktabs."""
     columns = "l" + "r" * (len(table.header) - 1)
     star = "*" if len(table.header) > 4 else ""  # as wide as both columns of a page
@@ -55,7 +55,7 @@ def latex(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _parts(table: Table, width: int) -> Iterator[list[int]]:
+def _parts(table: PaperTable, width: int) -> Iterator[list[int]]:
     """Which columns stand together in so many characters; the first is in every part."""
     sizes = [
         max(len(_cell(row[n])) for row in (table.header, *table.rows)) + 3 for n in range(len(table.header))
@@ -75,7 +75,7 @@ def _parts(table: Table, width: int) -> Iterator[list[int]]:
     yield part
 
 
-def _aligned(table: Table, columns: Sequence[int]) -> str:
+def _aligned(table: PaperTable, columns: Sequence[int]) -> str:
     lines = [[_cell(row[n]) for n in columns] for row in (table.header, *table.rows)]
     sizes = [max(3, *map(len, cells)) for cells in zip(*lines, strict=True)]
     rule = [f":{'-' * (size - 1)}" if n == 0 else f"{'-' * (size - 1)}:" for n, size in enumerate(sizes)]
@@ -97,7 +97,7 @@ def _line(cells: Sequence[str]) -> str:
     return " & ".join(_escaped(cell) for cell in cells) + r" \\"
 
 
-def _noted(table: Table) -> str:
+def _noted(table: PaperTable) -> str:
     return " ".join(_escaped(note) for note in table.notes)
 
 

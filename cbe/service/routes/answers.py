@@ -9,14 +9,14 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, Response
 
 from cbe.report.best import Answer, best
-from cbe.service import work
-from cbe.service.access import Ours, Reader, Submitter
-from cbe.service.board import encode
+from cbe.service import isolated_tasks
+from cbe.service.auth.access import Ours, Reader, Submitter
+from cbe.service.live.study_watcher import encode
 from cbe.service.routes.bodies import STUDY_FILE, StudyFile, text_of
-from cbe.service.routes.errands import Questions
 from cbe.service.routes.names import Condition, Many, Study
+from cbe.service.routes.ray_calls import Questions
 from cbe.service.service import Service
-from cbe.service.shapes import Checked, Page, PlanShape, Query, Table, Tasks
+from cbe.service.web.schemas import Checked, Page, PlanShape, Query, QueryResult, Tasks
 from cbe.words import finite
 
 SQL_S = 20.0
@@ -36,10 +36,12 @@ async def best_of(service: Ours, who: Reader, name: Study, k: Many = 1, where: C
 
     async def find() -> bytes:
         if where:
-            return await service.queries.answer(work.best, service.store.uri, name, k, where, timeout_s=SQL_S)
+            return await service.queries.answer(
+                isolated_tasks.best, service.store.uri, name, k, where, timeout_s=SQL_S
+            )
         return await asyncio.to_thread(lambda: encode(finite(best(folder, k).to_plain())))
 
-    return _json(await service.kept.get(("best", name, k, where), _ended(service, name), find))
+    return _json(await service.answer_cache.get(("best", name, k, where), _ended(service, name), find))
 
 
 @router.get("/best", responses={200: {"model": Tasks}}, summary="Get the best configs of all studies")
@@ -49,20 +51,20 @@ async def best_of_all(service: Ours, who: Reader, k: Many = 1, where: Condition 
     async def find() -> bytes:
         given = (service.store.uri, k, where)
         if where:
-            return await service.queries.answer(work.best_of_all, *given, timeout_s=SQL_S)
-        return await service.apart.answer(work.best_of_all, *given, timeout_s=REPORT_S)
+            return await service.queries.answer(isolated_tasks.best_of_all, *given, timeout_s=SQL_S)
+        return await service.apart.answer(isolated_tasks.best_of_all, *given, timeout_s=REPORT_S)
 
-    state = tuple((each.name, each.ended) for each in service.board.all())
-    return _json(await service.kept.get(("best", k, where), state, find))
+    state = tuple((each.name, each.ended) for each in service.study_watcher.all())
+    return _json(await service.answer_cache.get(("best", k, where), state, find))
 
 
-@router.post("/sql", responses={200: {"model": Table}}, summary="Run a SQL query")
+@router.post("/sql", responses={200: {"model": QueryResult}}, summary="Run a SQL query")
 async def sql(service: Ours, who: Reader, asked: Query) -> Response:
     """Answers one SELECT over trials, metrics, confusions and events, with at most 10,000 rows."""
     if asked.study is not None:
         await asyncio.to_thread(service.known, asked.study)
     given = (service.store.uri, asked.query, asked.study, SQL_S, MOST_ROWS)
-    return _json(await service.queries.answer(work.sql, *given, timeout_s=SQL_S + 1))
+    return _json(await service.queries.answer(isolated_tasks.sql, *given, timeout_s=SQL_S + 1))
 
 
 @router.get(
@@ -76,9 +78,9 @@ async def report(service: Ours, who: Reader, name: Study) -> Response:
     await service.find(name)
 
     async def find() -> bytes:
-        return await service.apart.answer(work.report, service.store.uri, name, timeout_s=REPORT_S)
+        return await service.apart.answer(isolated_tasks.report, service.store.uri, name, timeout_s=REPORT_S)
 
-    content = await service.kept.get(("report", name), _version(service, name), find)
+    content = await service.answer_cache.get(("report", name), _version(service, name), find)
     # A file to keep, not a page of this service, whose policy it would not meet.
     headers = {"Content-Disposition": f'attachment; filename="{name}.html"'}
     return HTMLResponse(content, headers=headers)
@@ -92,9 +94,9 @@ async def page(service: Ours, who: Reader, name: Study) -> Response:
     await service.find(name)
 
     async def find() -> bytes:
-        return await service.apart.answer(work.page, service.store.uri, name, timeout_s=REPORT_S)
+        return await service.apart.answer(isolated_tasks.page, service.store.uri, name, timeout_s=REPORT_S)
 
-    return _json(await service.kept.get(("page", name), _version(service, name), find))
+    return _json(await service.answer_cache.get(("page", name), _version(service, name), find))
 
 
 @router.post(
@@ -111,24 +113,26 @@ async def plan(service: Ours, who: Submitter, sent: StudyFile, questions: Questi
     """Estimates trials, steps, time and cost of a study by training a few steps on this machine."""
     found = await service.check(*sent)
     if found["faults"]:
-        raise work.config_error(found["faults"])
+        raise isolated_tasks.config_error(found["faults"])
     values: dict[str, Any] = found["values"]
     concurrent = await questions.run(service.concurrency, values)
 
     async def find() -> bytes:
-        return await service.plans.answer(work.plan, values, concurrent, timeout_s=PLAN_S, memory=None)
+        return await service.plans.answer(
+            isolated_tasks.plan, values, concurrent, timeout_s=PLAN_S, memory=None
+        )
 
-    return _json(await service.kept.get(("plan", encode(values)), concurrent, find))
+    return _json(await service.answer_cache.get(("plan", encode(values)), concurrent, find))
 
 
 def _ended(service: Service, name: str) -> object:
     """What an answer depends on: the trials that have ended."""
-    found = service.board.get(name)
+    found = service.study_watcher.get(name)
     return found and found.ended
 
 
 def _version(service: Service, name: str) -> object:
-    found = service.board.get(name)
+    found = service.study_watcher.get(name)
     return found and found.version
 
 

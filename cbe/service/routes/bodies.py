@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple
 from fastapi import Depends, Request
 
 from cbe.errors import InputError
-from cbe.service.refusals import Unsupported
+from cbe.service.web.http_errors import Unsupported
 
 _YAML = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml", "text/plain", "")
 

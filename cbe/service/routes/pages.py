@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 router = APIRouter(include_in_schema=False)
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,40}\.(js|css|svg)")
-_PLACES = ("cbe.service.web", "cbe.report.page")
+_PLACES = ("cbe.service.web.static", "cbe.report.page")
 _OF_WHEELS = {
     "plotly.min.js": ("plotly", "package_data/plotly.min.js"),
     "swagger-ui-bundle.js": ("fastapi_offline", "static/swagger-ui-bundle.js"),
@@ -73,4 +73,4 @@ def _place(name: str) -> Traversable | None:
 
 
 def _own(name: str) -> str:
-    return (files("cbe.service.web") / name).read_text("utf-8")
+    return (files("cbe.service.web.static") / name).read_text("utf-8")

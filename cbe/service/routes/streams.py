@@ -13,13 +13,13 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from cbe.errors import CbeError
-from cbe.service.access import is_open
-from cbe.service.refusals import TooMany
+from cbe.service.auth.access import is_open
+from cbe.service.auth.tokens import Holder
 from cbe.service.service import Service
-from cbe.service.tokens import Holder
+from cbe.service.web.http_errors import TooMany
 from cbe.store.redact import redact
 
-MOST = 1000  # answers that go on, of all readers together
+MAX_STREAMS = 1000  # answers that go on, of all readers together
 MOST_OF_A_TOKEN = 50
 MOST_OF_AN_ADDRESS = 500  # where no token is needed: this machine's programs all have the same
 ASK_S = 10.0  # after which a reader's token is looked at again
@@ -36,8 +36,8 @@ class Streams:
     @contextmanager
     def one_more(self, reader: str, most: int) -> Iterator[None]:
         """Counts an answer for as long as it goes on; refuses one that is too many."""
-        if self._of.total() >= MOST:
-            raise TooMany(f"{MOST} listen already; try again", AGAIN_S)
+        if self._of.total() >= MAX_STREAMS:
+            raise TooMany(f"{MAX_STREAMS} listen already; try again", AGAIN_S)
         if self._of[reader] >= most:
             raise TooMany(f"you listen {most} times already; end one of those, or try again", AGAIN_S)
         self._of[reader] += 1

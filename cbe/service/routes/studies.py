@@ -11,15 +11,15 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 
 from cbe.errors import CbeError
-from cbe.service.access import Ours, Reader, Submitter
-from cbe.service.refusals import Conflict, NotFound
+from cbe.service.auth.access import Ours, Reader, Submitter
+from cbe.service.isolated_tasks import config_error
 from cbe.service.routes.bodies import STUDY_FILE, StudyFile, text_of
-from cbe.service.routes.errands import Deeds, Questions
 from cbe.service.routes.names import Limit, Offset, Study, Text
+from cbe.service.routes.ray_calls import Deeds, Questions
 from cbe.service.routes.streams import Live, redacted
 from cbe.service.service import Service
-from cbe.service.shapes import Change, Resume, StandingShape, Studies, StudyShape
-from cbe.service.work import config_error
+from cbe.service.web.http_errors import Conflict, NotFound
+from cbe.service.web.schemas import Change, Resume, StandingShape, Studies, StudyShape
 from cbe.store.folder import STUDY_FILE as FILE
 from cbe.store.redact import redact
 
@@ -40,10 +40,10 @@ async def list_studies(
     """Lists all studies, the latest first."""
     found = [
         each
-        for each in service.board.latest
+        for each in service.study_watcher.latest
         if state in (None, each.state)
-        and owner in (None, each.standing.owner)
-        and (not search or search.lower() in f"{each.name} {each.standing.overview.question}".lower())
+        and owner in (None, each.study_status.owner)
+        and (not search or search.lower() in f"{each.name} {each.study_status.overview.question}".lower())
     ]
     lines = b",".join(each.line for each in found[offset : offset + limit])
     return _json(b'{"total":%d,"studies":[%b]}' % (len(found), lines))
@@ -71,17 +71,17 @@ async def submit(
     if found["faults"]:
         raise config_error(found["faults"])
     name, new = await deeds.run(service.submit, found["values"], who, priority)
-    return await _standing(service, name, 201 if new else 200)
+    return await _study_status(service, name, 201 if new else 200)
 
 
 @router.get("/studies/{name}", responses={200: {"model": StudyShape}}, summary="Show a study and its trials")
 async def show(service: Ours, who: Reader, name: Study) -> Response:
     """Shows a study with all its trials."""
-    found = service.board.get(name)
+    found = service.study_watcher.get(name)
     if found is None:
         await service.find(name)
-        await service.board.look()
-        found = service.board.get(name)
+        await service.study_watcher.look()
+        found = service.study_watcher.get(name)
     if found is None:
         raise NotFound(
             f"study {name}: there is none of that name; see what there is with `cbe ls`, or at /api/studies"
@@ -110,14 +110,14 @@ async def file(service: Ours, who: Reader, name: Study) -> Response:
 async def amend(service: Ours, who: Submitter, name: Study, change: Change, deeds: Deeds) -> Response:
     """Changes what leaves the study's trials comparable: its budget, search space or priority."""
     await deeds.run(service.amend, name, who, change.settings, change.priority)
-    return await _standing(service, name)
+    return await _study_status(service, name)
 
 
 @router.post("/studies/{name}/stop", responses={200: {"model": StandingShape}}, summary="Stop a study")
 async def stop(service: Ours, who: Submitter, name: Study, deeds: Deeds, now: bool = False) -> Response:
     """Removes a study from the queue, or stops it; `now` does not wait for its trials' checkpoints."""
     await deeds.run(service.stop, name, who, now=now)
-    return await _standing(service, name)
+    return await _study_status(service, name)
 
 
 @router.post("/studies/{name}/resume", responses={200: {"model": StandingShape}}, summary="Resume a study")
@@ -126,7 +126,7 @@ async def resume(
 ) -> Response:
     """Continues a study where it stopped, with a larger budget if one is given."""
     await deeds.run(service.resume, name, who, given.settings if given else None)
-    return await _standing(service, name)
+    return await _study_status(service, name)
 
 
 @router.delete("/studies/{name}", status_code=204, response_class=Response, summary="Delete a study")
@@ -142,7 +142,7 @@ async def delete(
     if confirm != name:
         raise Conflict(f"{name}: is deleted for good with all its results; say so with ?confirm={name}")
     await deeds.run(service.delete, name, who)
-    await service.board.look()
+    await service.study_watcher.look()
     return Response(status_code=204)
 
 
@@ -180,7 +180,7 @@ async def logs(
 )
 async def events(request: Request, service: Ours, who: Reader) -> Response:
     """Sends the state of all studies now and after each change, as server-sent events."""
-    return Live(request, who, service.board.listen(), "text/event-stream")
+    return Live(request, who, service.study_watcher.listen(), "text/event-stream")
 
 
 @router.get(
@@ -192,7 +192,7 @@ async def events(request: Request, service: Ours, who: Reader) -> Response:
 async def study_events(request: Request, service: Ours, who: Reader, name: Study) -> Response:
     """Sends the state of a study and its trials now and after each change, as server-sent events."""
     await service.find(name)
-    return Live(request, who, service.board.listen_to(name), "text/event-stream")
+    return Live(request, who, service.study_watcher.listen_to(name), "text/event-stream")
 
 
 async def _to_its_end(parts: AsyncIterator[str]) -> AsyncIterator[str]:
@@ -204,10 +204,10 @@ async def _to_its_end(parts: AsyncIterator[str]) -> AsyncIterator[str]:
         log.warning("%s", error)
 
 
-async def _standing(service: Service, name: str, code: int = 200) -> Response:
+async def _study_status(service: Service, name: str, code: int = 200) -> Response:
     """A study as it stands after what was just done."""
-    await service.board.look()
-    found = service.board.get(name)
+    await service.study_watcher.look()
+    found = service.study_watcher.get(name)
     if found is None:
         raise NotFound(f"study {name}: was deleted meanwhile")
     return _json(found.line, code)

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from cbe import __version__
-from cbe.service.access import Admin, Ours, Reader, is_open
-from cbe.service.board import encode
+from cbe.service.auth.access import Admin, Ours, Reader, is_open
+from cbe.service.live.study_watcher import encode
 from cbe.service.routes.bodies import text_of
-from cbe.service.routes.errands import Questions
-from cbe.service.shapes import Cluster, Events, Health, Me, Ready
+from cbe.service.routes.ray_calls import Questions
+from cbe.service.web.schemas import Cluster, Events, Health, Me, Ready
 
 router = APIRouter(tags=["service"])
 
@@ -31,8 +31,8 @@ async def healthz() -> Health:
 )
 async def readyz(service: Ours) -> Response:
     """Says whether the store and the cluster answer; /api/problems says why not, to those with a token."""
-    store = "away" if service.board.problem else "ok"
-    ray = "away" if service.keeper.problem else "ok"
+    store = "away" if service.study_watcher.problem else "ok"
+    ray = "away" if service.reconciler.problem else "ok"
     return JSONResponse({"store": store, "ray": ray}, 200 if store == ray == "ok" else 503)
 
 
@@ -61,7 +61,7 @@ async def cluster(service: Ours, who: Reader, questions: Questions) -> Response:
 @router.get("/api/problems", summary="Show current problems")
 async def problems(service: Ours, who: Reader) -> dict[str, str | None]:
     """Says why the store or the cluster did not answer lately."""
-    return {"store": service.board.problem, "ray": service.keeper.problem}
+    return {"store": service.study_watcher.problem, "ray": service.reconciler.problem}
 
 
 @router.get("/api/audit", responses={200: {"model": Events}}, summary="Read the audit log")

@@ -9,13 +9,13 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from cbe.errors import InputError
-from cbe.service import work
-from cbe.service.access import Ours, Reader
-from cbe.service.board import encode
-from cbe.service.refusals import NotFound
+from cbe.service import isolated_tasks
+from cbe.service.auth.access import Ours, Reader
+from cbe.service.live.study_watcher import encode
 from cbe.service.routes.names import Limit, Offset, Study, Text, Trial, TrialQuery
-from cbe.service.shapes import Metrics, Trials, TrialShape
 from cbe.service.trials import trial as trial_of
+from cbe.service.web.http_errors import NotFound
+from cbe.service.web.schemas import Metrics, Trials, TrialShape
 
 METRICS_S = 20.0
 
@@ -34,7 +34,7 @@ async def list_trials(
 ) -> Response:
     """Lists the trials of a study, those of the search first."""
     await service.find(name)
-    seen = service.board.get(name)
+    seen = service.study_watcher.get(name)
     rows = list(seen.rows.values()) if seen else []
     found = [row for row in rows if state in (None, row["state"]) and role in (None, row["role"])]
     return _json(encode({"total": len(found), "trials": found[offset : offset + limit]}))
@@ -67,7 +67,7 @@ async def metrics(
     """Gives the evaluations of a study's trials, or of one trial, by trial and step."""
     await service.find(name)
     given = (service.store.uri, name, trial, limit, offset)
-    return _json(await service.apart.answer(work.metrics, *given, timeout_s=METRICS_S))
+    return _json(await service.apart.answer(isolated_tasks.metrics, *given, timeout_s=METRICS_S))
 
 
 def _json(content: bytes) -> Response:

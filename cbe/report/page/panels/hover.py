@@ -6,7 +6,7 @@ from cbe.configs import Row
 from cbe.report.page.evidence import Evidence, point_of
 from cbe.report.page.panel import escape, shown
 
-_MOST = 14  # lines
+_MAX_LINES = 14  # lines
 
 
 def about(evidence: Evidence, row: Row) -> str:
@@ -19,6 +19,6 @@ def about(evidence: Evidence, row: Row) -> str:
     if row["error_class"]:
         head += f"<br>{escape(row['error_class'])}"
     values = list(point_of(row).items())
-    lines = [f"{escape(key)}: {escape(shown(value))}" for key, value in values[:_MOST]]
-    more = [f"and {len(values) - _MOST} more"] if len(values) > _MOST else []
+    lines = [f"{escape(key)}: {escape(shown(value))}" for key, value in values[:_MAX_LINES]]
+    more = [f"and {len(values) - _MAX_LINES} more"] if len(values) > _MAX_LINES else []
     return "<br>".join([head, *lines, *more])

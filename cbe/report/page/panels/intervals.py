@@ -10,7 +10,7 @@ from cbe.report.page.evidence import Evidence
 from cbe.report.page.numbers import METRICS
 from cbe.report.page.panel import COLOURS, MARKS, MUTED, Panel, escape, scaled, value_axis
 
-_MOST = 3  # times the largest run: the interval of two runs may end at hundreds of times
+_MAX_RATIO = 3  # times the largest run: the interval of two runs may end at hundreds of times
 
 
 def intervals(evidence: Evidence) -> Panel | None:
@@ -39,7 +39,7 @@ def _most(evidence: Evidence, answer: Answer) -> float | None:
     shown = {trial for ranked in answer.ranked for trial in ranked.trials}
     values = [row["objective"] for row in evidence.rows if row["trial"] in shown]
     largest = max(filter(is_finite, values), default=0.0)  # a trial may have ended since rows were read
-    return _MOST * largest if METRICS[answer.metric].unit != "%" and largest > 0 else None
+    return _MAX_RATIO * largest if METRICS[answer.metric].unit != "%" and largest > 0 else None
 
 
 def _traces(evidence: Evidence, ranked: Ranked) -> list[dict[str, Any]]:

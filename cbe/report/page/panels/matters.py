@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cbe.configs import counts
-from cbe.report.importance import MOST, RESAMPLES, importances
+from cbe.report.importance import MAX_CONFIGS, RESAMPLES, importances
 from cbe.report.page.evidence import Evidence
 from cbe.report.page.panel import ACCENT, Panel, escape
 from cbe.words import plural
@@ -30,8 +30,8 @@ def matters(evidence: Evidence) -> Panel | None:
     )
     if any(each.n < most for each in found):
         note += " A parameter that some configs do not have counts in those that have it (n)."
-    if found[0].of > MOST:
-        note += f" {MOST} configs were drawn for this from {found[0].of:,}."
+    if found[0].of > MAX_CONFIGS:
+        note += f" {MAX_CONFIGS} configs were drawn for this from {found[0].of:,}."
     labels = [escape(each.key) + (f" (n = {each.n})" if each.n < most else "") for each in bars]
     trace = {
         **{"type": "bar", "orientation": "h", "y": labels, "x": [100 * each.value for each in bars]},

@@ -19,7 +19,7 @@ from cbe.report.page.panel import FAINT, MARKS, Panel, escape, shown
 from cbe.spec import Parameter
 from cbe.store.history import is_in_space
 
-MOST = 200  # lines
+MAX_LINES = 200  # lines
 SHADES = 5
 _SHARES = (0.4, 0.7, 0.85, 0.95)  # where one shade ends: few are to stand out
 _STRONGEST = f"var(--shade-{SHADES})"
@@ -39,7 +39,7 @@ def parallel(evidence: Evidence) -> Panel | None:
     merits = _merits(found, evidence.objective.direction)
     shades = {trial: 1 + sum(merit > share for share in _SHARES) for trial, merit in merits.items()}
     found.sort(key=lambda row: (merits[row["trial"]], row["trial"]))  # the best are drawn last, on top
-    every = -(-len(found) // MOST)
+    every = -(-len(found) // MAX_LINES)
     last = len(found) - 1
     rows = [row for at, row in enumerate(found) if (last - at) % every == 0 or evidence.part(row) == "chosen"]
     values = [row["objective"] for row in found]

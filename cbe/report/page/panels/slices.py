@@ -24,7 +24,7 @@ from cbe.report.page.panel import (
 )
 from cbe.spec import Parameter
 
-MOST = 600  # points a slice
+MAX_POINTS = 600  # points a slice
 
 
 def slices(evidence: Evidence) -> Panel | None:
@@ -32,7 +32,7 @@ def slices(evidence: Evidence) -> Panel | None:
     keys = [key for key in evidence.study.search if any(key in point_of(row) for row in rows)]
     if not rows or not keys:
         return None
-    every = -(-len(rows) // MOST)
+    every = -(-len(rows) // MAX_POINTS)
     drawn = [row for at, row in enumerate(rows) if at % every == 0 or row["preset"] or evidence.part(row)]
     data: list[dict[str, Any]] = []
     layout: dict[str, Any] = {

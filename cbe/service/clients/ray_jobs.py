@@ -1,0 +1,246 @@
+"""A Ray cluster without a service: studies are Ray Jobs, and are read from their store if it is in reach.
+
+A job's metadata tells where its study's store is, whose it is and what its file says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import hashlib
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+
+from cbe.errors import ConfigError, InputError
+from cbe.service.auth.loopback import is_loopback
+from cbe.service.live.study_status import StudyStatus
+from cbe.service.queue.ray_jobs import HERE, STORE, Job, Jobs
+from cbe.spec import StudyConfig
+from cbe.spec.changes import differences
+from cbe.spec.files import read_config_text
+from cbe.store.folder import STUDY_FILE, Store
+from cbe.study.control import ask_to_stop, status, stop_was_asked
+from cbe.study.lifecycle import differing, told
+from cbe.study.overview import Details, Overview, details, overview
+
+MOST_BYTES = 60_000  # of a file in a job's metadata, which is handed on as a variable of the environment
+_STATES = {"pending": "starting", "succeeded": "finished"}  # the others are called as Ray calls them
+
+
+class Direct:
+    """The verbs of the command line over Ray Jobs alone."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._jobs = Jobs(address)
+        self._here = is_loopback(urlsplit(address).hostname or "")
+
+    def submit(
+        self, text: str, priority: int = 0, *, store: str | None = None, code: Path | None = None
+    ) -> StudyStatus:
+        """Starts a study's driver on the cluster; the same file again is the same study."""
+        study = read_config_text(StudyConfig, text)
+        place = self._place(store or study.storage.store, "--store")
+        if study.data.path and not self._here:
+            self._place(study.data.path, "data.path")
+        if priority:
+            raise InputError("--priority: a Ray cluster without a CBE service has no queue; leave it out")
+        last = self._jobs.find(study.name)
+        if last is not None and not self._never_began(last):
+            self._same(study, last)
+            if last.about.get(STORE) != place:
+                raise InputError(
+                    f"{study.name}: was submitted before, with the store {last.about.get(STORE)}; give "
+                    f"--store {last.about.get(STORE)}, or choose another name"
+                )
+            return self._study_status(last)
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, STUDY_FILE).write_text(_plain(study), "utf-8")
+            command = [*self._python, "-m", "cbe", "run", f"{HERE}/{STUDY_FILE}", "--resume"]
+            self._jobs.submit(
+                study.name,
+                [*command, "--store", place, "--address", "auto"],
+                {STORE: place, "cbe_owner": _user(), **_told_of(study)},
+                folder=Path.cwd() if self._here else None,
+                files=Path(folder),
+                code=code,
+            )
+        return self._study_status(self._known(study.name))
+
+    def ls(
+        self, *, state: str | None = None, owner: str | None = None, search: str | None = None
+    ) -> list[StudyStatus]:
+        latest = {job.study: job for job in self._jobs.all().values()}
+        found = [self._study_status(job) for _, job in sorted(latest.items())]
+        return [
+            each
+            for each in found
+            if state in (None, each.state)
+            and owner in (None, each.owner)
+            and (not search or search.lower() in f"{each.study} {each.overview.question}".lower())
+        ]
+
+    def show(self, name: str) -> Details:
+        job = self._known(name)
+        store = self._store(job)
+        if store is None:
+            return Details(self._study_status(job).overview, (), "")
+        return replace(details(store, name), overview=self._study_status(job).overview)
+
+    def logs(self, name: str, follow: bool = False) -> Iterator[str]:
+        self._known(name)
+        if not follow:
+            yield from self._jobs.logs(name).splitlines()
+            return
+        with asyncio.Runner() as runner:
+            parts = self._jobs.follow(name)
+            with suppress(StopAsyncIteration):
+                while True:
+                    yield from runner.run(anext(parts)).splitlines()  # type: ignore[arg-type]
+
+    def stop(self, name: str) -> StudyStatus:
+        """In order where the store is in reach; otherwise by a signal, which does the same in a hurry."""
+        job = self._known(name)
+        store = self._store(job)
+        if store is not None and status(store.study(name)).alive:
+            ask_to_stop(store.study(name))
+            study_status = self._study_status(job)
+            return replace(study_status, overview=replace(study_status.overview, state="stopping"))
+        if job.active:
+            self._jobs.stop(name)
+        else:
+            raise InputError(f"{name}: is not running; there is nothing to stop")
+        return self._study_status(self._known(name))
+
+    def resume(self, name: str, **settings: Any) -> StudyStatus:
+        job = self._known(name)
+        if job.active and self._ends(job):
+            raise InputError(f"{name}: its driver is just ending; try again in some seconds")
+        if not job.active:
+            changed = [part for key, value in settings.items() for part in ("--set", f"{key}={_text(value)}")]
+            command = [*self._python, "-m", "cbe", "resume", name, *changed]
+            self._jobs.submit(
+                name,
+                [*command, "--store", job.about[STORE], "--address", "auto"],
+                {key: value for key, value in job.about.items() if key.startswith("cbe_")},
+                folder=Path.cwd() if self._here else None,
+            )
+        elif settings:
+            raise InputError(f"{name}: is running; stop it first")
+        return self._study_status(self._known(name))
+
+    @property
+    def _python(self) -> list[str]:
+        """A cluster on this machine has this very installation; another has its own on its path."""
+        return [sys.executable if self._here else "python"]
+
+    def _ends(self, job: Job) -> bool:
+        """Whether a driver that still runs was asked to stop, or has said that it does."""
+        store = self._store(job)
+        if store is None:
+            return False
+        folder = store.study(job.study)
+        said, since = status(folder), job.started.timestamp() if job.started else 0.0
+        over = said.state in ("finished", "stopped") and float(said.plain.get("beat", 0)) > since
+        return over or stop_was_asked(folder)
+
+    def _never_began(self, job: Job) -> bool:
+        """Whether a driver failed and left nothing, as where its bucket is not there: it is tried anew."""
+        return job.status == "failed" and self._store(job) is None
+
+    def _place(self, given: str, what: str) -> str:
+        """An address that means the same on the cluster as here."""
+        if "://" in given or (Path(given).is_absolute() and not self._here):
+            return given
+        if self._here:
+            return str(Path(given).expanduser().resolve())
+        raise InputError(
+            f"{what} {given}: is another folder on the cluster's machines; give a bucket, as "
+            "s3://bucket/prefix, or the absolute path of a folder that all of them share"
+        )
+
+    def _known(self, name: str) -> Job:
+        job = self._jobs.find(name)
+        if job is None:
+            raise InputError(
+                f"study {name}: the cluster at {self.address} knows of none; see `cbe ls --address "
+                f"{self.address}`, or read its store with --store"
+            )
+        return job
+
+    def _store(self, job: Job) -> Store | None:
+        """The store of a study, if it can be read from here and has the study."""
+        uri = job.about.get(STORE, "")
+        if not uri or ("://" not in uri and not self._here):
+            return None
+        with suppress(InputError):
+            store = Store.open(uri)
+            if store.study(job.study).exists():
+                return store
+        return None
+
+    def _study_status(self, job: Job) -> StudyStatus:
+        store, owner = self._store(job), job.about.get("cbe_owner")
+        if store is None:
+            return StudyStatus(_seen_by_ray(job), owner, submitted=job.started)
+        found = overview(store, job.study)
+        if job.active and found.state != "running":
+            found = replace(found, state="starting", why=None)
+        elif job.status == "failed" and found.state in ("new", "interrupted"):
+            found = replace(found, state="failed", why=found.why or _seen_by_ray(job).why)
+        return StudyStatus(found, owner, submitted=job.started)
+
+    def _same(self, study: StudyConfig, last: Job) -> None:
+        """Refuses a file that differs from the one that its name stands for."""
+        store = self._store(last)
+        if store is not None:
+            error = differing(study, store.study(study.name))
+        elif last.about.get("cbe_digest") == _told_of(study)["cbe_digest"]:
+            error = None
+        else:
+            before = yaml.safe_load(last.about.get("cbe_file") or "{}")
+            error = _unlike(study, before if isinstance(before, dict) else {}, last)
+        if error is not None:
+            raise error
+
+
+def _unlike(study: StudyConfig, before: dict[str, Any], last: Job) -> ConfigError | None:
+    found = [each for each in differences(before, study.to_plain()) if each.key != "storage.store"]
+    return told(f"study {last.study}", found, "choose another name, as with --set name=…") if found else None
+
+
+def _seen_by_ray(job: Job) -> Overview:
+    lines = [line for line in job.message.strip().splitlines() if line.strip()]
+    why = lines[-1].strip() if lines and job.status == "failed" else None
+    plain = {"study": job.study, "question": "", "state": _STATES.get(job.status, job.status), "why": why}
+    return Overview.from_plain({**plain, "counts": {}, "spent": {}})
+
+
+def _plain(study: StudyConfig) -> str:
+    return yaml.safe_dump(study.to_plain(), sort_keys=False)
+
+
+def _told_of(study: StudyConfig) -> dict[str, str]:
+    """What a job's metadata keeps of a file: all of it where it is short, and in any case its digest."""
+    plain = _plain(study)
+    digest = {"cbe_digest": hashlib.sha256(plain.encode()).hexdigest()}
+    return digest | ({"cbe_file": plain} if len(plain) <= MOST_BYTES else {})
+
+
+def _text(value: Any) -> str:
+    return yaml.safe_dump(value, default_flow_style=True).removesuffix("...\n").strip()
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"

@@ -1,0 +1,1 @@
+"""How studies stand right now, for all who watch."""

@@ -1,0 +1,1 @@
+"""The service as a web application; the page itself is in static/."""

@@ -1,0 +1,1 @@
+"""What is tried next: samplers, schedulers, and who of a race goes on."""

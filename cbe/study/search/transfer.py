@@ -1,0 +1,122 @@
+"""What the sampler hears of earlier studies: their trials as history, their best config as prior.
+
+Levels differ between studies: one trains longer, another has a harder label split. Differences to the base on
+the same seed and label split are comparable. So a trial of an earlier study is told as
+
+    its value − the base's value in that study on the same pair + reference,
+
+where the reference is the mean of the base over the searches of all earlier studies: a guess of what the base
+will have here. A trial whose pair has no completed run of the base is not told at all. A trial that was
+stopped early is told only where its study trains for as many steps as this one, since the sampler ranks such
+trials by their steps. What is told belongs to no trial of this study: it has no name, and costs nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from statistics import fmean
+from typing import Any
+
+from optuna.trial import FrozenTrial
+
+from cbe.errors import ConfigError
+from cbe.spec import StudyConfig, TrainConfig
+from cbe.spec.search import Prior, applicable, values_of
+from cbe.ssl import resolve
+from cbe.store.history import is_in_space, remembered
+from cbe.study.assignment import Pair
+from cbe.study.search.earlier_studies import Earlier, Row, priors
+
+Values = Sequence[float]
+
+FROM = "from"  # the attribute of a trial that names the one of an earlier study
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What a search takes from earlier studies."""
+
+    studies: tuple[str, ...] = ()
+    trials: tuple[FrozenTrial, ...] = ()
+    priors: Mapping[str, Any] = field(default_factory=dict)  # where the best value is expected, by dotted key
+
+    def to_plain(self) -> dict[str, Any]:
+        """All but the trials themselves."""
+        return {"studies": list(self.studies), "trials": len(self.trials), "priors": dict(self.priors)}
+
+
+def transfer(study: StudyConfig, found: Sequence[Earlier]) -> Transfer:
+    """The history and the priors that these studies give to another."""
+    names = tuple(each.name for each in found)
+    bases = {each.name: _base(each) for each in found}
+    levels = [values for base in bases.values() for values in base.values()]
+    if not levels:
+        return Transfer(names, (), priors(study, found))
+    reference = [fmean(column) for column in zip(*levels, strict=True)]
+    trials = [trial for each in found for trial in _told(study, each, bases[each.name], reference)]
+    return Transfer(names, tuple(trials), priors(study, found))
+
+
+def with_priors(study: StudyConfig, given: Mapping[str, Any]) -> StudyConfig:
+    """A study whose parameters have these priors."""
+    search = dict(study.search)
+    for key, value in given.items():
+        search[key] = search[key].model_copy(update={"prior": Prior(at=value, confidence="medium")})
+    return study.model_copy(update={"search": search})
+
+
+def _base(each: Earlier) -> dict[Pair, Values]:
+    """The base's values in a study's search, by pair."""
+    return {
+        (row["seed"], row["split_seed"]): row["values"]
+        for row in each.rows
+        if row["role"] == "search" and row["preset"] == "base" and _is_measured(row)
+    }
+
+
+def _is_measured(row: Row) -> bool:
+    return row["state"] == "completed" and bool(row["values"]) and all(map(isfinite, row["values"]))
+
+
+def _told(
+    study: StudyConfig, each: Earlier, base: Mapping[Pair, Values], reference: Values
+) -> Iterator[FrozenTrial]:
+    for row in each.rows:
+        pair = (row["seed"], row["split_seed"])
+        early = row["state"] == "pruned"
+        if row["role"] != "search" or pair not in base or (early and row["steps"] != study.training.steps):
+            continue
+        point = _point(study, each.study, TrainConfig.model_validate_json(row["config"]))
+        if point is None:
+            continue
+        shift = [level - value for level, value in zip(reference, base[pair], strict=True)]
+        moved = {
+            **row,
+            "params": json.dumps(point),
+            "values": row["values"] and [a + b for a, b in zip(row["values"], shift, strict=True)],
+            "objective": None if row["objective"] is None else row["objective"] + shift[0],
+        }
+        trial = remembered(study, moved, for_sampler=True)
+        if trial is not None and trial.state.is_finished():
+            trial.user_attrs = {FROM: f"{each.name}/{row['trial']}"}
+            yield trial
+
+
+def _point(study: StudyConfig, other: StudyConfig, config: TrainConfig) -> dict[str, Any] | None:
+    """A config in the terms of this search; None where it lies outside.
+
+    What the other study searches and this one does not must have this study's value.
+    """
+    values = values_of(config)
+    point = {key: values[key] for key, p in study.search.items() if applicable(key, p, values)}
+    if not point or not is_in_space(study, point):
+        return None
+    try:
+        here = values_of(resolve(study.train_config(point, 0, 0)))
+    except ConfigError:
+        return None
+    same = all(values[key] == here[key] for key in other.search if key not in study.search)
+    return point if same else None
