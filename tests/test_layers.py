@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,41 +13,20 @@ import cbe
 
 ROOT = Path(cbe.__file__).parent
 
+GUIDE = ROOT.parent / "CONTRIBUTING.md"
+ROW = re.compile(r"^\| `cbe/(?P<place>[\w/.]+)` \| (?P<holds>.+) \| (?P<allowed>[^|]+) \|$", re.MULTILINE)
+
+
+def rows() -> list[re.Match[str]]:
+    """The table of CONTRIBUTING that says where code belongs."""
+    return list(ROW.finditer(GUIDE.read_text("utf-8")))
+
+
 # What a package may import from beside itself.
 ALLOWED = {
-    "errors": set(),
-    "files": set(),
-    "words": {"spec"},
-    "environment": set(),
-    "clouds": {"errors"},
-    "verdicts": {"spec"},
-    "names": set(),
-    "configs": {"names", "verdicts", "spec"},
-    "spec": {"errors", "clouds"},
-    "data": {"errors", "clouds", "spec"},
-    "nn": {"errors", "spec"},
-    "ssl": {"errors", "spec"},
-    "training": {"errors", "files", "environment", "spec", "data", "nn", "ssl"},
-    "store": {"errors", "files", "clouds", "spec"},
-    "report": {"errors", "files", "words", "verdicts", "names", "configs", "spec", "store"},
-    "models": {
-        *("errors", "files", "configs", "spec"),
-        *("data", "nn", "ssl", "training", "store", "report"),
-    },
-    "study": {
-        *("errors", "files", "words", "verdicts", "names", "configs", "environment", "spec", "cluster"),
-        *("data", "nn", "ssl", "training", "store"),
-    },
-    "service": {
-        *("errors", "files", "words", "environment", "spec"),
-        *("store", "study", "report", "models"),
-    },
-    "cluster": {"errors", "files", "clouds", "spec"},
-    "local": {"errors", "spec", "store", "study", "report", "cli"},
-    "cli": {
-        *("errors", "words", "configs", "spec", "data", "nn", "ssl", "training"),
-        *("store", "models", "report", "study", "service", "cluster"),
-    },
+    row["place"].removesuffix(".py"): {name for name in row["allowed"].split(", ") if name != "–"}
+    for row in rows()
+    if "/" not in row["place"]
 }
 KNOW_RAY = (
     "study/",
@@ -86,6 +66,29 @@ def test_every_package_has_its_place_in_the_order() -> None:
         path.name.removesuffix(".py") for path in ROOT.iterdir() if path.suffix == ".py" or path.is_dir()
     }
     assert packages - {"__init__", "__main__", "__pycache__", "py.typed"} == set(ALLOWED)
+
+
+def test_the_guide_names_folders_and_modules_that_exist() -> None:
+    missing = []
+    for row in rows():
+        place = ROOT / row["place"]
+        names = re.findall(r"`([\w/]+)`", row["holds"])
+        if not place.exists() or place.is_dir() and not (place / "__init__.py").exists():
+            missing.append(row["place"])
+        missing += [f"{row['place']}: {name}" for name in names if not found_in(place, name)]
+    assert missing == []
+
+
+def found_in(place: Path, name: str) -> bool:
+    return any((place / path).exists() for path in (f"{name}.py", name)) or "." in name
+
+
+def test_every_folder_is_in_the_guide() -> None:
+    listed = {row["place"] for row in rows()}
+    folders = {str(path.parent.relative_to(ROOT)) for path in ROOT.glob("*/__init__.py")}
+    for large in ("study", "service"):
+        folders |= {str(path.parent.relative_to(ROOT)) for path in (ROOT / large).glob("*/__init__.py")}
+    assert folders - listed == set()
 
 
 def test_reading_a_config_and_asking_for_help_do_not_wait_for_torch() -> None:
