@@ -81,7 +81,7 @@ def _columns(study: StudyConfig, configs: int, seed: int) -> dict[str, Any]:
         "config": json.dumps(config.to_plain()),
     }
     same |= {"steps": 300, "step": 300, "node": "node", "device": "cpu", "workers": 1, "retries": 0}
-    same |= {"versions": "{}", "git_commit": "0" * 40, "split_seed": 0, **columns(config)}
+    same |= {"versions": "{}", "git_commit": "0" * 40, "label_split": 0, **columns(config)}
     varied = {
         "trial": [f"t{number:04d}" for number in range(trials)],
         "revision": np.arange(trials) + tick(),

@@ -32,7 +32,13 @@ from cbe.training.step import train_step
 def config(path: str, forward: str, steps: int, seed: int) -> TrainConfig:
     return TrainConfig.model_validate(
         {
-            "data": {"source": "parquet", "path": path, "labels": 40, "validation": 1000, "split_seed": seed},
+            "data": {
+                "source": "parquet",
+                "path": path,
+                "labels": 40,
+                "validation": 1000,
+                "label_split": seed,
+            },
             "model": {"name": "wrn-10-1", "bn_momentum": 0.02},
             "ensemble": {"kind": "channel", "heads": 5},
             "method": "fixmatch",

@@ -34,6 +34,7 @@ from benchmarks.landscape import FOLDER
 from benchmarks.replay import BASE, PAPER, Draw, Landscape, Replay
 from cbe.spec import StudyConfig
 from cbe.spec.search import applicable, order
+from cbe.spec.study import PAIRS
 from cbe.store.history import distribution
 from cbe.study.confirmation import runs_of, winners
 from cbe.study.search.sampling import Sampling
@@ -60,6 +61,9 @@ def ours(land: Landscape, seed: int, **sections: Any) -> Course:
 
 def _study(land: Landscape, seed: int, **sections: Any) -> StudyConfig:
     plain = {**land.study.to_plain(), "search": "default", "scheduler": {}, **sections}
+    # A race has no more pairs than are on record.
+    if len(land.search_pairs) < PAIRS and plain["scheduler"].get("name", "race") == "race":
+        plain["scheduler"] = {**plain["scheduler"], "name": "race", "pairs": len(land.search_pairs)}
     plain["sampler"] = {"name": sections.get("sampler", "prior"), "seed": seed}
     return StudyConfig.model_validate(plain)
 

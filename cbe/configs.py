@@ -62,9 +62,9 @@ def grouped(rows: Iterable[Row], study: StudyConfig) -> list[Config]:
     ordered = sorted(rows, key=trial_order)
     # A study that was given more seeds, or trials, may since have searched on what was new to it before.
     seeds = {*study.seeds, *(row["seed"] for row in ordered if row["role"] == "search")}
-    splits = {*study.label_splits, *(row["split_seed"] for row in ordered if row["role"] == "search")}
+    splits = {*study.label_splits, *(row["label_split"] for row in ordered if row["role"] == "search")}
     for row in ordered:
-        seen = row["seed"] in seeds or row["split_seed"] in splits
+        seen = row["seed"] in seeds or row["label_split"] in splits
         if row["config_id"] and not (row["role"] == "confirm" and seen):
             of_config[row["config_id"]].append(row)
     return [Config(rows) for rows in of_config.values() if any(map(counts, rows))]
@@ -175,4 +175,4 @@ def is_finite(value: float | None) -> bool:
 
 
 def pair_of(row: Row) -> Pair:
-    return (row["seed"], row["split_seed"])
+    return (row["seed"], row["label_split"])

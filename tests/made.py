@@ -67,7 +67,7 @@ class Made:
         row = {
             **{"trial": name, "role": role, "preset": preset, "state": state, "config_id": config_id(config)},
             **{"params": json.dumps(dict(point or {})), "config": json.dumps(config.to_plain())},
-            **{"seed": pair[0], "split_seed": pair[1], "split": f"{pair[1]:016x}"},
+            **{"seed": pair[0], "label_split": pair[1], "split": f"{pair[1]:016x}"},
             **{"objective": values[0], "values": None if None in values else values},
             **{"step": ended, "steps": all_steps, "parameters": 80_000, "macs": 5_000_000},
             **{"started": begun, "updated": begun + timedelta(seconds=ended / 15), "wall_s": ended / 15},

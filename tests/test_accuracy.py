@@ -24,7 +24,7 @@ def test_error(method: str, ensemble: str, seed: int, steps: int) -> float:
         f"method={method}",
         f"ensemble={ensemble}",
         f"training.seed={seed}",
-        f"data.split_seed={seed}",
+        f"data.label_split={seed}",
         f"training.steps={steps}",
         f"training.eval_every={steps}",
     ]

@@ -67,7 +67,7 @@ class Written:
                 "params": json.dumps(point),
                 "config": json.dumps(resolve(self.study.train_config(point, seed, split)).to_plain()),
                 "seed": seed,
-                "split_seed": split,
+                "label_split": split,
                 "objective": value,
                 "values": [value],
             }
@@ -841,7 +841,7 @@ def test_a_front_of_thousands_is_the_same_as_by_comparing_all(written: Written) 
     rows = [
         {
             **{"trial": f"t{number:04d}", "role": "search", "state": "completed", "preset": None},
-            **{"config_id": str(number), "seed": 0, "split_seed": 0, "objective": cost[0], "values": cost},
+            **{"config_id": str(number), "seed": 0, "label_split": 0, "objective": cost[0], "values": cost},
         }
         for number, cost in enumerate(costs)
     ]

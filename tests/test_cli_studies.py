@@ -64,7 +64,7 @@ def row(trial: str, error: float | None, **columns: Any) -> dict[str, Any]:
         "params": '{"loss.weights.lb": 0.25, "ensemble.heads": 4}',
         "config": json.dumps(read_config(TrainConfig, settings=["ensemble.heads=4"]).to_plain()),
         "seed": 0,
-        "split_seed": 0,
+        "label_split": 0,
         "objective": error,
         "last_test_error": None if error is None else error + 0.01,
         "step": 40,
@@ -93,8 +93,8 @@ ROWS = [
         error_class="NonFiniteLoss",
         error_text="loss [red]is[/red] not finite\x1b[2J\nat step 20",
     ),
-    *(base(f"c000{n}", 0.5 + 0.01 * n, seed=1 + n, split_seed=1 + n) for n in range(2)),
-    *(row(f"c000{2 + n}", 0.3 + 0.02 * n, seed=1 + n, split_seed=1 + n) for n in range(2)),
+    *(base(f"c000{n}", 0.5 + 0.01 * n, seed=1 + n, label_split=1 + n) for n in range(2)),
+    *(row(f"c000{2 + n}", 0.3 + 0.02 * n, seed=1 + n, label_split=1 + n) for n in range(2)),
 ]
 
 

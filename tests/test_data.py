@@ -56,7 +56,7 @@ def asked(draw_from: st.DrawFn) -> tuple[Pool, Data, int]:
     config = Data(
         labels=min(labels),
         validation=validation,
-        split_seed=draw_from(st.integers(0, 2**63 - 1)),
+        label_split=draw_from(st.integers(0, 2**63 - 1)),
         labeled_in_unlabeled=draw_from(st.booleans()),
     )
     return pool_of(counts, draw_from(st.integers(0, 9))), config, max(labels)
@@ -113,7 +113,7 @@ def test_the_remainder_of_the_labels_goes_to_classes_that_the_seed_chooses() -> 
     pool = pool_of([20, 20, 20])
     lucky = set()
     for seed in range(20):
-        counts = counts_of(pool, draw(pool, Data(labels=7, split_seed=seed)).labeled)
+        counts = counts_of(pool, draw(pool, Data(labels=7, label_split=seed)).labeled)
         assert sorted(counts) == [2, 2, 3]
         lucky.add(int(counts.argmax()))
     assert lucky == {0, 1, 2}
@@ -133,7 +133,7 @@ def test_explicit_indices_are_the_labels_and_validation_comes_from_the_others() 
     pool = pool_of([10, 10])
     first = [int(np.flatnonzero(pool.train.labels == label)[0]) for label in (0, 1)]
     for seed in range(10):
-        config = Data(label_indices=tuple(first[::-1]), validation=18, split_seed=seed)
+        config = Data(label_indices=tuple(first[::-1]), validation=18, label_split=seed)
         split = draw(pool, config)
         assert list(split.labeled) == sorted(first)
         assert set(split.validation) == set(range(20)) - set(first)
@@ -213,7 +213,7 @@ def test_the_cache_is_left_when_a_file_or_a_setting_changes(tmp_path: Path) -> N
     open_dataset(config.model_copy(update={"size": 8}))
     open_dataset(config.model_copy(update={"channels": 3}))
     assert len(entries(config)) == 3
-    open_dataset(config.model_copy(update={"labels": 4, "split_seed": 3}))
+    open_dataset(config.model_copy(update={"labels": 4, "label_split": 3}))
     assert len(entries(config)) == 3
     file = tmp_path / "set/unlabeled/2.png"
     about = file.stat()

@@ -146,7 +146,7 @@ def test_trials_are_compared_by_config_figures_and_the_last_common_step(tmp_path
     found = diff(Store.open(str(tmp_path)), f"made/{one}", f"made/{two}")
     assert isinstance(found, TrialDiff)
     assert [(each.key, each.before, each.after) for each in found.settings] == [
-        ("data.split_seed", 0, 3),
+        ("data.label_split", 0, 3),
         ("ensemble.heads", 4, 6),
     ]
     assert found.figures["state"] == ("completed", "pruned")

@@ -42,7 +42,7 @@ def points(count: int) -> list[dict[str, Any]]:
 def row(number: int, point: Point, value: float | None, **known: Any) -> dict[str, Any]:
     return {
         **{"trial": f"t{number:04d}", "role": "search", "preset": None, "state": "completed"},
-        **{"config_id": f"config {number}", "params": json.dumps(dict(point)), "seed": 0, "split_seed": 0},
+        **{"config_id": f"config {number}", "params": json.dumps(dict(point)), "seed": 0, "label_split": 0},
         **{"objective": value, "values": None if value is None else [value], "step": 300},
         **known,
     }

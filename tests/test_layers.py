@@ -73,7 +73,7 @@ def test_the_guide_names_folders_and_modules_that_exist() -> None:
     for row in rows():
         place = ROOT / row["place"]
         names = re.findall(r"`([\w/]+)`", row["holds"])
-        if not place.exists() or place.is_dir() and not (place / "__init__.py").exists():
+        if not place.exists() or (place.is_dir() and not (place / "__init__.py").exists()):
             missing.append(row["place"])
         missing += [f"{row['place']}: {name}" for name in names if not found_in(place, name)]
     assert missing == []

@@ -78,7 +78,7 @@ def add(folder: StudyFolder, trial: str, config: TrainConfig, data: Dataset, **k
     row = {
         **{"trial": trial, "role": "search", "state": "completed", "params": "{}", "device": "cpu"},
         **{"config_id": config_id(config), "config": json.dumps(config.to_plain())},
-        **{"seed": 0, "split_seed": config.data.split_seed, "split": data.split.digest},
+        **{"seed": 0, "label_split": config.data.label_split, "split": data.split.digest},
         **{"objective": last["validation_error"], "values": [last["validation_error"]]},
         **{"step": last["step"], "checkpoint": last["checkpoint"]},
         **{"versions": json.dumps({"torch": torch.__version__}), "git_commit": "abc"},
@@ -220,7 +220,9 @@ def rows_of(folder: StudyFolder, runs: dict[str, tuple[str, float, float]], **kn
     for seed, (trial, (config, objective, test)) in enumerate(runs.items()):
         row = {"trial": trial, "role": "search", "state": "completed", "config_id": config, "params": "{}"}
         figures = {"objective": objective, "values": [objective], "last_test_error": test}
-        folder.append("trials", [{**row, **figures, "config": plain, "seed": seed, "split_seed": 0, **known}])
+        folder.append(
+            "trials", [{**row, **figures, "config": plain, "seed": seed, "label_split": 0, **known}]
+        )
 
 
 def test_without_a_trial_it_is_the_best_run_of_the_best_config_whatever_the_test_set_says(

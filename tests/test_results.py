@@ -314,7 +314,7 @@ recorder = Recorder(folder, flush_s=0.001)
 for number in range(200):
     name = f"t{number:04d}"
     for state in ("running", "completed"):
-        recorder.trial(name, role="search", state=state, config_id="a", seed=number, split_seed=0,
+        recorder.trial(name, role="search", state=state, config_id="a", seed=number, label_split=0,
                        objective=0.5, last_validation_error=0.5)
         recorder.metrics(name, {"step": 1 if state == "running" else 2, "validation_error": 0.5})
     recorder.flush()

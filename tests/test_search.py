@@ -192,7 +192,7 @@ def test_any_point_of_the_default_search_builds_and_resolves(
     config = resolve(made.train_config(point, 3, 4))
     values = values_of(config)
     assert {key: values[key] for key in point} == point
-    assert (config.training.seed, config.data.split_seed) == (3, 4)
+    assert (config.training.seed, config.data.label_split) == (3, 4)
     assert ("loss.agreement" in point) == (point.get("loss.target") == "hard")
 
 
@@ -336,4 +336,4 @@ def test_the_papers_config_and_the_one_without_an_ensemble_keep_all_but_ensemble
     for config in (paper, base):
         assert config.loss == TrainConfig().loss
         assert (config.method, config.model, config.training.steps) == (made.method, made.model, 7)
-        assert (config.training.seed, config.data.split_seed) == (5, 6)
+        assert (config.training.seed, config.data.label_split) == (5, 6)

@@ -161,7 +161,7 @@ def test_a_name_that_could_not_be_a_folder_is_refused(name: str) -> None:
         (["search.data.label_indices=[3]"], "search.data.label_indices.choice.0: 3: input should be"),
         (["search.heads=[3]"], "search.heads: unknown key; did you mean ensemble.heads?"),
         (["search.qqq=[3]"], "name a key of a training file with its section, as ensemble.heads"),
-        (["search.data.split_seed=[1]"], "list its values under label_splits"),
+        (["search.data.label_split=[1]"], "list its values under label_splits"),
         ([".=3"], "--set .=3: not of the form key=value"),
         (["search=3"], "search: 3: input should be a valid dictionary"),
         # conditions

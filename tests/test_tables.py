@@ -11,7 +11,7 @@ import pytest
 
 from cbe.errors import InputError
 from cbe.report import published
-from cbe.report.tables import Table, latex, markdown, table
+from cbe.report.tables import PaperTable, latex, markdown, table
 from cbe.spec import Data
 from cbe.spec.study import StudyConfig
 from tests.conftest import Cbe
@@ -37,11 +37,11 @@ def comparison(store: Path, name: str = "comparison", **sections: Any) -> Made:
     return made
 
 
-def cells(made: Table) -> dict[str, list[str]]:
+def cells(made: PaperTable) -> dict[str, list[str]]:
     return {row[0]: list(row[1:]) for row in made.rows}
 
 
-def said(made: Table) -> str:
+def said(made: PaperTable) -> str:
     return "\n".join(made.notes)
 
 
@@ -281,7 +281,7 @@ def test_markdown_is_aligned_fits_and_keeps_paper_columns_beside_ours(tmp_path: 
 
 
 def test_latex_is_escaped_and_closes_what_it_opens() -> None:
-    made = Table(
+    made = PaperTable(
         "cost", "Error, % of a_b", ["m&m", "x"], [["50 %", "1 ± 2"], ["\\input{x}", "−1 – ×"]], ["$#~^"]
     )
     text = latex(made)

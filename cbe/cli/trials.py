@@ -81,7 +81,7 @@ def _print(found: Trial, again: remote.Again) -> None:
 def _lines(found: Trial) -> Iterator[tuple[str, str]]:
     row = found.row
     yield "role", f"{row['role']}, {row['preset']}" if row["preset"] else str(row["role"])
-    yield "config", f"{row['config_id'] or 'none'}, seed {row['seed']}, label split {row['split_seed']}"
+    yield "config", f"{row['config_id'] or 'none'}, seed {row['seed']}, label split {row['label_split']}"
     values = json.loads(row["params"] or "{}")
     if values:
         yield "values", point(values)

@@ -60,19 +60,19 @@ class Split:
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(
                 f"stored split: not readable ({error!r}); wanted {', '.join(_LISTS)}, "
-                "own_unlabeled and digest; draw it again from its split_seed"
+                "own_unlabeled and digest; draw it again from its label_split"
             ) from error
         if split.digest != written:
             raise DataError(
                 f"stored split: its indices have digest {split.digest}, but {written} is written "
-                "beside them; draw it again from its split_seed"
+                "beside them; draw it again from its label_split"
             )
         return split
 
 
 def draw(pool: Pool, config: Data) -> Split:
     """Draws the split that a config asks for; the same config and pool give the same split everywhere."""
-    rng = np.random.Generator(np.random.PCG64(config.split_seed))
+    rng = np.random.Generator(np.random.PCG64(config.label_split))
     orders = [rng.permutation(members) for members in _by_class(pool)]
     validation_ranks, label_ranks = rng.permutation(len(orders)), rng.permutation(len(orders))
     quota = _quota(_validation_count(pool, config), validation_ranks)

@@ -31,7 +31,7 @@ _COLUMNS = ", ".join(_TASK)
 _ENDED = "state = 'completed' and isfinite(last_validation_error)"
 # As in one study: what was meant for the confirmation may since have been searched on.
 _COUNTS = """(role = 'search' or not ((study, seed) in (select study, seed from trials where role = 'search')
-        or (study, split_seed) in (select study, split_seed from trials where role = 'search')))"""
+        or (study, label_split) in (select study, label_split from trials where role = 'search')))"""
 _WANTED = """(config_id, coalesce(data_path, '')) in
     (select (config_id, coalesce(data_path, '')) from trials where ({}
     ))"""
@@ -39,22 +39,22 @@ _WANTED = """(config_id, coalesce(data_path, '')) in
 # A config's id says nothing about the path of its images: the two together tell configs apart.
 _QUERY = f"""
 with counted as (
-    select study, config_id, coalesce(data_path, '') as path, role, preset, seed, split_seed, state,
+    select study, config_id, coalesce(data_path, '') as path, role, preset, seed, label_split, state,
         {_COLUMNS}, last_validation_error, last_test_error
     from trials where config_id is not null and {{counts}} and {{wanted}}
 ),
 ended as (from counted where {_ENDED}),
 runs as (
-    select config_id, path, role, seed, split_seed, avg(last_validation_error) as error
+    select config_id, path, role, seed, label_split, avg(last_validation_error) as error
     from ended group by all
 ),
 means as (select config_id, path, role, avg(error) as error, count(*) as n from runs group by all),
 -- Runs that were stopped or failed are mostly those a config is bad on.
 lost as (
-    select config_id, path, role, count(distinct (seed, split_seed)) as lost from counted
+    select config_id, path, role, count(distinct (seed, label_split)) as lost from counted
     where state in ('pruned', 'failed')
-        and (config_id, path, role, seed, split_seed) not in
-            (select (config_id, path, role, seed, split_seed) from runs)
+        and (config_id, path, role, seed, label_split) not in
+            (select (config_id, path, role, seed, label_split) from runs)
     group by all
 ),
 kinds as (
@@ -81,13 +81,13 @@ firsts as (
     from trials where config_id in (select config_id from chosen) group by all
 ),
 bases as (
-    select study, role, seed, split_seed, avg(last_validation_error) as base_error
+    select study, role, seed, label_split, avg(last_validation_error) as base_error
     from trials where preset = 'base' and {_ENDED} group by all
 )
-select chosen.*, ended.study, ended.seed, ended.split_seed, ended.last_validation_error as error,
+select chosen.*, ended.study, ended.seed, ended.label_split, ended.last_validation_error as error,
     if(isfinite(ended.last_test_error), ended.last_test_error, null) as test_error, base_error, first_trial
 from ended join chosen using (config_id, path, role) join firsts using (study, config_id)
-    left join bases using (study, role, seed, split_seed)
+    left join bases using (study, role, seed, label_split)
 order by {", ".join(f"chosen.{name} nulls first" for name in _TASK)}, rank, ended.study, ended.seed
 """
 
@@ -243,5 +243,5 @@ def _by_pair(rows: Sequence[Row], name: str) -> dict[Pair, float]:
     found: dict[Pair, list[float]] = defaultdict(list)
     for row in rows:
         if row[name] is not None:
-            found[row["seed"], row["split_seed"]].append(row[name])
+            found[row["seed"], row["label_split"]].append(row[name])
     return {pair: fmean(values) for pair, values in found.items()}

@@ -29,7 +29,7 @@ from cbe.store.folder import StudyFolder
 from cbe.verdicts import Said, Verdict, compare
 
 _COLUMNS = (
-    *("trial", "role", "preset", "state", "config_id", "params", "config", "seed", "split_seed"),
+    *("trial", "role", "preset", "state", "config_id", "params", "config", "seed", "label_split"),
     *("objective", "values", "last_test_error", "error_class", "error_text"),
 )
 _COUNTED_ON = {"validation_error": "validation", "test_error": "test"}

@@ -29,7 +29,7 @@ FIGURES = (
 )
 _ANSWER = (
     *("trial", "role", "preset", "state", "config_id", "params", "config"),
-    *("seed", "split_seed", "split", "objective"),
+    *("seed", "label_split", "split", "objective"),
 )
 
 
@@ -168,7 +168,7 @@ def _same_splits(studies: tuple[StudyConfig, StudyConfig], rows: Sequence[Sequen
     one, other = (study.data for study in studies)
     if (one.labels, one.labeled_in_unlabeled) != (other.labels, other.labeled_in_unlabeled):
         return one.path == other.path  # splits differ by what was asked for; validation images do not
-    mine, others = ({row["split_seed"]: row["split"] for row in each if row["split"]} for each in rows)
+    mine, others = ({row["label_split"]: row["split"] for row in each if row["split"]} for each in rows)
     return all(mine[seed] == others[seed] for seed in mine.keys() & others.keys())
 
 

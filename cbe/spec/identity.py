@@ -12,7 +12,7 @@ from cbe.spec.changes import FREE
 from cbe.spec.search import KEYS, applies, values_of
 from cbe.spec.train import TrainConfig
 
-SEEDS = ("training.seed", "data.split_seed")  # what makes a trial of a config
+SEEDS = ("training.seed", "data.label_split")  # what makes a trial of a config
 
 
 def config_id(resolved: TrainConfig) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Found = tuple[Place, str, str]  # where, what is wrong, what to do next
 
-ELSEWHERE = {"training.seed": "seeds", "data.split_seed": "label_splits"}
+ELSEWHERE = {"training.seed": "seeds", "data.label_split": "label_splits"}
 ONE_OBJECTIVE = ("cmaes",)  # samplers that Optuna has for one objective only
 MOST_CORNERS = 20_000
 MOST_POINTS = 100_000  # of a grid

@@ -287,7 +287,7 @@ class StudyConfig(Section):
         """The base with a point's values on one seed and split; ConfigError where it cannot be built."""
         plain = self.base.to_plain()
         _leave_behind(plain, point)
-        for key, value in {**point, "training.seed": seed, "data.split_seed": split}.items():
+        for key, value in {**point, "training.seed": seed, "data.label_split": split}.items():
             *above, last = key.split(".")
             section = plain
             for part in above:
@@ -308,7 +308,7 @@ class StudyConfig(Section):
 
     def _preset(self, kind: str, seed: int, split: int) -> TrainConfig:
         plain = self.base.to_plain() | {"ensemble": {"kind": kind}, "loss": {}}
-        plain["training"]["seed"], plain["data"]["split_seed"] = seed, split
+        plain["training"]["seed"], plain["data"]["label_split"] = seed, split
         return TrainConfig.model_validate(plain)
 
     def to_plain(self) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class Data(Section):
     label_indices: tuple[Annotated[int, Field(ge=0)], ...] | None = None
     # share or number of training images held out
     validation: Annotated[float, Field(gt=0, lt=1)] | Count = 0.1
-    split_seed: Seed = 0  # draws the labeled and the validation images
+    label_split: Seed = 0  # draws the labeled and the validation images
     size: Annotated[int, Field(ge=8, le=128)] | None = None  # resize to size × size
     channels: Literal[1, 3] | None = None  # 1: grey, 3: RGB; null: as the images are
     flip: bool | None = None  # horizontal flip in the weak view; null: as the source says (not for digits)

@@ -85,7 +85,7 @@ def remembered(
         distributions={key: distribution(study.search[key]) for key in point},
         values=values if state == TrialState.COMPLETE else None,
         intermediate_values=dict(curve or {}) if not several else None,
-        user_attrs=about(row["trial"], (row["seed"], row["split_seed"]), row["preset"]),
+        user_attrs=about(row["trial"], (row["seed"], row["label_split"]), row["preset"]),
         constraints=dict([AVOIDED[error_class]]) if error_class in AVOIDED else None,
     )
 

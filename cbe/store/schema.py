@@ -115,7 +115,7 @@ TRIALS = _table(
     # role: search or confirm; preset: paper, base or null; state: running, completed, pruned, failed,
     # infeasible or interrupted; params and config: JSON of the point sampled and of the whole config
     *_columns("string", "role preset state config_id params config"),
-    *_columns("int64", "seed split_seed"),
+    *_columns("int64", "seed label_split"),
     ("split", "string"),  # digest
     ("objective", "float64"),  # the first of
     ("values", "vector"),

@@ -167,7 +167,7 @@ class Agenda:
         """Whether a race has had its trials on the first pair."""
         first, rows = self._study.pairs[0], self._ledger.in_role("search")
         begun = [row for row in rows if row["state"] != "infeasible"]
-        on_first = sum((row["seed"], row["split_seed"]) == first for row in begun)
+        on_first = sum((row["seed"], row["label_split"]) == first for row in begun)
         return on_first >= self._study.first_pair_trials
 
     def _promotions(self) -> list[Assignment]:
@@ -180,7 +180,7 @@ class Agenda:
         return has_not_ended(self._ledger.in_role("search"), self._study.pairs[:-1])
 
     def _missing_presets(self) -> Iterator[Assignment]:
-        have = {(row["preset"], row["seed"], row["split_seed"]) for row in self._ledger.in_role("search")}
+        have = {(row["preset"], row["seed"], row["label_split"]) for row in self._ledger.in_role("search")}
         have |= {(again.preset, *again.pair) for again in self._again if again.role == "search"}
         fixed: tuple[Literal["paper", "base"], ...] = ("paper", "base")
         for pair in self._study.pairs[:1] if self._study.is_race else self._study.pairs:
@@ -201,7 +201,7 @@ class Agenda:
         have: dict[str, set[Pair]] = {}
         for row in self._ledger.in_role("search"):
             if not row["preset"] and row["state"] != "infeasible":
-                have.setdefault(row["params"], set()).add((row["seed"], row["split_seed"]))
+                have.setdefault(row["params"], set()).add((row["seed"], row["label_split"]))
         for params, pairs in have.items():
             for pair in self._study.pairs:
                 if pair not in pairs:
@@ -210,7 +210,7 @@ class Agenda:
     def _missing_grid(self) -> Iterator[Assignment]:
         if self._study.sampler.name != "grid":
             return
-        done = ((row["config_id"], row["seed"], row["split_seed"]) for row in self._ledger.in_role("search"))
+        done = ((row["config_id"], row["seed"], row["label_split"]) for row in self._ledger.in_role("search"))
         have = {*done, *(self._identity(preset) for preset in self._presets)}
         impossible = [row["params"] for row in self._ledger.in_role("search") if row["state"] == "infeasible"]
         for point in grid(self._study):
@@ -244,7 +244,7 @@ def _unfinished(folder: StudyFolder, ledger: Ledger) -> Iterator[Assignment]:
     for name, row in ledger.rows.items():
         if row["state"] not in FINAL:
             number = told[name].number if name in told else None
-            point, pair = json.loads(row["params"]), (row["seed"], row["split_seed"])
+            point, pair = json.loads(row["params"]), (row["seed"], row["label_split"])
             resume = newest(folder, name, ledger.recorder.recorded_step(name), _interval(row))
             yield Assignment(name, row["role"], pair, point, row["preset"], number, resume)
     for name, trial in told.items():  # what a driver did before it died, and the store has not heard of

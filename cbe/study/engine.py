@@ -291,4 +291,4 @@ def _searched(ledger: Ledger, trial: str, reports: Reports) -> Iterator[Curve]:
     row, metric = ledger.rows[trial], ledger.study.objectives[0].metric
     if row["role"] == "search" and not row["preset"]:
         objective = [(each["step"], each[metric]) for each in reports if each.get(metric) is not None]
-        yield Curve(trial, objective, (row["seed"], row["split_seed"]))
+        yield Curve(trial, objective, (row["seed"], row["label_split"]))

@@ -75,7 +75,7 @@ class Ledger:
             role=assignment.role,
             preset=assignment.preset,
             seed=assignment.pair[0],
-            split_seed=assignment.pair[1],
+            label_split=assignment.pair[1],
             params=json.dumps(assignment.point),
             workers=self.study.resources.workers,
             **self._provenance,

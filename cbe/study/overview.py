@@ -25,7 +25,7 @@ Row = Mapping[str, Any]
 ENDED = ("completed", "pruned", "failed")
 UNDER_WAY = ("queued", "starting", "running", "stopping")  # the first two and the last as a service says
 _COLUMNS = (
-    *("trial", "role", "preset", "state", "config_id", "params", "seed", "split_seed", "step", "steps"),
+    *("trial", "role", "preset", "state", "config_id", "params", "seed", "label_split", "step", "steps"),
     *("objective", "last_test_error", "wall_s", "gpu_s", "cost_usd", "started", "updated"),
     *("error_class", "error_text", "reused_from"),
 )

@@ -34,7 +34,7 @@ MEANINGS = {
     "params": "JSON: the values that the sampler chose",
     "config": "JSON: the whole config",
     "seed": "training seed",
-    "split_seed": "seed of the label split",
+    "label_split": "seed of the label split",
     "split": "digest of the label split",
     "objective": "value of the first objective",
     "values": "values of all objectives",

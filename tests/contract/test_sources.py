@@ -90,7 +90,7 @@ def test_a_data_set_has_images_of_one_kind_and_labels_in_range(made: Made) -> No
 
 def test_a_split_is_disjoint_and_decided_by_the_split_seed_alone(made: Made) -> None:
     first, again = open_dataset(made.config), open_dataset(made.config)
-    other = open_dataset(made.config.model_copy(update={"split_seed": 1}))
+    other = open_dataset(made.config.model_copy(update={"label_split": 1}))
     split = first.split
     assert not set(split.labeled) & set(split.validation)
     assert split.own_unlabeled == (made.unlabeled is not None)

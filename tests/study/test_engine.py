@@ -137,7 +137,7 @@ def test_the_confirmation_has_seeds_and_splits_that_the_search_never_saw(finishe
     _, folder = finished
     found = list(rows(folder).values())
     searched, confirmed = ([row for row in found if row["role"] == role] for role in ("search", "confirm"))
-    for key in ("seed", "split_seed", "split"):
+    for key in ("seed", "label_split", "split"):
         assert {row[key] for row in searched}.isdisjoint(row[key] for row in confirmed)
     runs = Counter((row["config_id"], row["preset"]) for row in confirmed)
     fixed = {row["preset"]: row for row in searched if row["preset"]}

@@ -185,7 +185,7 @@ def test_a_driver_that_dies_while_it_takes_runs_over_leaves_nothing_twice(lost: 
     again = ran(config, tmp_path)
     found = rows(again.folder)
     assert {row["state"] for row in found.values()} == {"completed"}
-    runs = [(row["role"], row["config_id"], row["seed"], row["split_seed"]) for row in found.values()]
+    runs = [(row["role"], row["config_id"], row["seed"], row["label_split"]) for row in found.values()]
     assert len(set(runs)) == len(runs)
     assert [found[name]["loss_weights_lb"] for name in again.trained] == [2.5]
     for name in found:

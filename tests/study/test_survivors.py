@@ -36,7 +36,7 @@ def race(trials: int = 30, **sections: Any) -> StudyConfig:
 def row(config: str, pair: Pair, objective: float, state: str = "completed") -> dict[str, Any]:
     seed, split = pair
     preset = config if config in ("base", "paper") else None
-    made = {"config_id": config, "preset": preset, "seed": seed, "split_seed": split, "state": state}
+    made = {"config_id": config, "preset": preset, "seed": seed, "label_split": split, "state": state}
     return {**made, "role": "search", "objective": objective, "params": json.dumps({"of": config})}
 
 
@@ -271,7 +271,7 @@ def finished(config: StudyConfig, where: Path) -> Counter[tuple[str, int, int]]:
 def runs_in(driver: Driver) -> Counter[tuple[str, int, int]]:
     found = rows(driver.folder).values()
     assert {each["state"] for each in found} == {"completed"}
-    return Counter((each["preset"] or each["params"], each["seed"], each["split_seed"]) for each in found)
+    return Counter((each["preset"] or each["params"], each["seed"], each["label_split"]) for each in found)
 
 
 def test_all_sampled_configs_run_on_the_first_pair_and_few_on_the_others(tmp_path: Path) -> None:
@@ -391,5 +391,5 @@ def test_points_that_cannot_be_built_take_no_place_on_the_first_pair(tmp_path: P
     driver = Driver(config, tmp_path)
     run_on(driver, error=lambda each: {"base": 0.5, "paper": 0.5}.get(each.preset or "", 0.3))
     driver.die()
-    states = Counter((each["state"], each["split_seed"]) for each in rows(driver.folder).values())
+    states = Counter((each["state"], each["label_split"]) for each in rows(driver.folder).values())
     assert states["completed", 0] == 8 and states["completed", 1] == 4 and states["infeasible", 0] > 0

@@ -30,7 +30,7 @@ MOST_CURVES = 200
 _RANKED = 5
 
 _TRIALS = (
-    *("trial", "role", "preset", "state", "config_id", "params", "config", "seed", "split_seed"),
+    *("trial", "role", "preset", "state", "config_id", "params", "config", "seed", "label_split"),
     *("objective", "values", "step", "steps", "last_validation_error", "last_test_error"),
     *("parameters", "macs", "started", "updated", "wall_s", "gpu_s", "cost_usd", "node", "device"),
     *("workers", "retries", "versions", "git_commit", "error_class", "error_text", "reused_from"),

@@ -237,7 +237,7 @@ def _cost(rows: Sequence[Row]) -> str:
 
 
 def _pairs(rows: Iterable[Row]) -> str:
-    pairs = {(row["seed"], row["split_seed"]) for row in rows if row["seed"] is not None}
+    pairs = {(row["seed"], row["label_split"]) for row in rows if row["seed"] is not None}
     if not pairs:
         return ""
     seeds, splits = (sorted({pair[at] for pair in pairs}) for at in (0, 1))

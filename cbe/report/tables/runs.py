@@ -27,7 +27,7 @@ ERRORS: dict[Error, str] = {
 NOTHING = "–"
 
 _COLUMNS = (
-    *("trial", "role", "preset", "state", "config_id", "params", "seed", "split_seed", "objective"),
+    *("trial", "role", "preset", "state", "config_id", "params", "seed", "label_split", "objective"),
     *(f"{which}_{kind}_error" for which in ERRORS for kind in ("validation", "test")),
     *("parameters", "macs", "wall_s", "device", "ensemble_kind", "ensemble_heads"),
     *("ensemble_private_channels", "method_name", "loss_weights_lb", "loss_weights_lv", "training_steps"),

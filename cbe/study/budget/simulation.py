@@ -354,6 +354,6 @@ class _Replay:
                 **{"trial": trial.trial_id, "role": trial.role, "preset": trial.preset},
                 **{"config_id": trial.config_id, "state": "completed" if done else "pruned"},
                 **{"objective": trial.course.objective[trial.done - 1], "course": trial.course},
-                **{"seed": trial.pair[0], "split_seed": trial.pair[1]},
+                **{"seed": trial.pair[0], "label_split": trial.pair[1]},
             }
         )

@@ -19,10 +19,10 @@ from cbe.verdicts import Verdict, compare
 Row = Mapping[str, Any]
 
 _COLUMNS = (
-    *("trial", "role", "preset", "state", "config_id", "params", "config", "seed", "split_seed"),
+    *("trial", "role", "preset", "state", "config_id", "params", "config", "seed", "label_split"),
     *("objective", "values", "step", "steps", "error_class"),
 )
-_ELSEWHERE = {"root", "split_seed"}  # of a study's data: where caches are, and what its pairs say
+_ELSEWHERE = {"root", "label_split"}  # of a study's data: where caches are, and what its pairs say
 _RANK = {"better": 0, "equivalent": 1, "undecided": 1}
 
 
@@ -164,7 +164,7 @@ def _overlap(one: Parameter, other: Parameter) -> bool:
 def _require_new_pairs(study: StudyConfig, found: Sequence[Earlier]) -> None:
     """Refuses a confirmation on seeds or label splits on which one of them has chosen what it suggests."""
     for each in found:
-        for key, column, at in (("seeds", "seed", 0), ("label_splits", "split_seed", 1)):
+        for key, column, at in (("seeds", "seed", 0), ("label_splits", "label_split", 1)):
             seen = {row[column] for row in each.rows} & {pair[at] for pair in study.confirm_pairs}
             if seen:
                 listed = ", ".join(map(str, sorted(seen)[:8]))

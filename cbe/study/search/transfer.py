@@ -71,7 +71,7 @@ def with_priors(study: StudyConfig, given: Mapping[str, Any]) -> StudyConfig:
 def _base(each: Earlier) -> dict[Pair, Values]:
     """The base's values in a study's search, by pair."""
     return {
-        (row["seed"], row["split_seed"]): row["values"]
+        (row["seed"], row["label_split"]): row["values"]
         for row in each.rows
         if row["role"] == "search" and row["preset"] == "base" and _is_measured(row)
     }
@@ -85,7 +85,7 @@ def _told(
     study: StudyConfig, each: Earlier, base: Mapping[Pair, Values], reference: Values
 ) -> Iterator[FrozenTrial]:
     for row in each.rows:
-        pair = (row["seed"], row["split_seed"])
+        pair = (row["seed"], row["label_split"])
         early = row["state"] == "pruned"
         if row["role"] != "search" or pair not in base or (early and row["steps"] != study.training.steps):
             continue

@@ -43,7 +43,7 @@ _COPIED = (
     *("step", "best_step", "parameters", "macs", "split", "device", "node"),
     *(f"{which}_{kind}_error" for which in ("last", "median", "best") for kind in ("validation", "test")),
 )
-_ABOUT = ("trial", "role", "seed", "split_seed", "config_id", "config", "steps", "wall_s")
+_ABOUT = ("trial", "role", "seed", "label_split", "config_id", "config", "steps", "wall_s")
 _MATRICES = {"validation": "confusion", "pseudo": "pseudo_confusion"}
 
 
@@ -114,7 +114,7 @@ def reusable_runs(study: StudyConfig, store: Store, data: str, device: str | Non
     runs: dict[Key, list[Run]] = {}
     for run in (run for part in parts for run in part):
         row = run.row
-        runs.setdefault((row["config_id"], row["seed"], row["split_seed"]), []).append(run)
+        runs.setdefault((row["config_id"], row["seed"], row["label_split"]), []).append(run)
     return ReusableRuns(runs, bool(study.search_from))
 
 
@@ -125,7 +125,7 @@ def _runs(study: StudyConfig, folder: StudyFolder, data: str, device: str) -> It
         rows = folder.table("trials", [*_ABOUT, *_COPIED], _is_alike(study, device)).to_pylist()
         fixed = {config_id(resolve(made(0, 0))) for made in (study.paper_config, study.base_config)}
         pairs = {*study.pairs, *study.confirm_pairs}
-        rows = [row for row in rows if (row["seed"], row["split_seed"]) in pairs]
+        rows = [row for row in rows if (row["seed"], row["label_split"]) in pairs]
         rows = [row for row in rows if row["config_id"] in fixed or _is_searched(study, row)]
         if not rows:
             return
@@ -136,10 +136,10 @@ def _runs(study: StudyConfig, folder: StudyFolder, data: str, device: str) -> It
         metrics = folder.table("metrics", reports, names)
         last = pc.field("step").isin(list({row["steps"] for row in rows}))
         matrices = folder.table("confusions", ["trial", "step", "kind", "matrix"], names & last)
-        search = folder.table("trials", ["seed", "split_seed"], pc.field("role") == "search").to_pylist()
+        search = folder.table("trials", ["seed", "label_split"], pc.field("role") == "search").to_pylist()
     except (InputError, ValueError):  # a study that cannot be read has nothing to give
         return
-    searched = {(row["seed"], row["split_seed"]) for row in search}
+    searched = {(row["seed"], row["label_split"]) for row in search}
     for row in sorted(rows, key=lambda row: row["trial"]):
         yield Run(folder.name, row, metrics, matrices, searched)
 

@@ -53,7 +53,7 @@ def _traces(evidence: Evidence, ranked: Ranked) -> list[dict[str, Any]]:
         **{"type": "scatter", "mode": "markers", "y": [label] * len(rows), "name": f"{label}, runs"},
         "x": scaled(evidence.objective.metric, [row["objective"] for row in rows]),
         "text": [
-            f"{escape(row['trial'])}: seed {row['seed']}, label split {row['split_seed']}" for row in rows
+            f"{escape(row['trial'])}: seed {row['seed']}, label split {row['label_split']}" for row in rows
         ],
         "customdata": [row["trial"] for row in rows],
         "hovertemplate": f"%{{text}}<br>%{{x:.4g}} {unit}<extra></extra>",

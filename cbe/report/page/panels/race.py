@@ -176,7 +176,7 @@ def _share(row: Row) -> float:
 
 def _hover(evidence: Evidence, row: Row) -> str:
     metric = evidence.objective.metric
-    said = f"{about(evidence, row)}<br>seed {row['seed']}, label split {row['split_seed']}"
+    said = f"{about(evidence, row)}<br>seed {row['seed']}, label split {row['label_split']}"
     if is_finite(row["objective"]):
         (value,) = scaled(metric, [row["objective"]])
         said += f"<br><b>{value:.4g} {METRICS[metric].unit}</b> {METRICS[metric].title}"

@@ -118,7 +118,7 @@ function factsOf(found, metric) {
     Step: found.steps ? `${number(found.step || 0)} of ${number(found.steps)}` : "",
     Objective: is("objective") ? `${figure(metric, found.objective)} ${nameOf(metric)}` : "",
     "Test error*": is("last_test_error") ? figure("test_error", found.last_test_error) : "",
-    "Seed, label split": is("seed") ? `${found.seed}, ${found.split_seed}` : "",
+    "Seed, label split": is("seed") ? `${found.seed}, ${found.label_split}` : "",
     "Wall time": is("wall_s") ? duration(found.wall_s) : "",
     Cost: found.cost_usd > 0 ? usd(found.cost_usd) : "",
     Config: found.config_id,

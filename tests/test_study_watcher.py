@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from cbe.errors import InputError
-from cbe.service.live.answer_cache import Kept
-from cbe.service.live.study_status import Standing
+from cbe.service.live.answer_cache import AnswerCache
+from cbe.service.live.study_status import StudyStatus
 from cbe.service.live.study_watcher import StudyWatcher
 from cbe.store.folder import STUDY_FILE, Store
 from tests.made import Made, status
@@ -21,7 +21,7 @@ Event = tuple[str, Any]
 
 
 def study_watcher(store: Path) -> StudyWatcher:
-    return StudyWatcher(Store.open(str(store)), lambda found: Standing(found.overview))
+    return StudyWatcher(Store.open(str(store)), lambda found: StudyStatus(found.overview))
 
 
 async def heard(news: AsyncIterator[bytes]) -> list[Event]:
@@ -119,7 +119,7 @@ def test_a_study_at_rest_is_read_once_and_one_that_cannot_be_read_is_told_so(tmp
 
 def test_an_answer_is_worked_out_once_for_all_who_ask_until_something_has_changed() -> None:
     async def ask() -> None:
-        kept, times = Kept(), 0
+        kept, times = AnswerCache(), 0
 
         async def find() -> bytes:
             nonlocal times
@@ -135,7 +135,7 @@ def test_an_answer_is_worked_out_once_for_all_who_ask_until_something_has_change
 
 def test_a_failure_is_told_to_all_who_asked_and_is_not_kept() -> None:
     async def ask() -> None:
-        kept, broken = Kept(), True
+        kept, broken = AnswerCache(), True
 
         async def find() -> bytes:
             if broken:
