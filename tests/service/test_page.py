@@ -70,7 +70,10 @@ def opened(browser: Browser) -> Iterator[Open]:
 def stocked(served: Served) -> Served:
     """A service on the cluster, whose store has a finished study."""
     finished(served.store)
-    until(lambda: served.http.get("/api/studies/made").status_code == 200, what="the study")
+    # The service may look while the study is being written. Its status is written last and read first.
+    until(
+        lambda: served.http.get("/api/studies/made").json().get("state") == "finished", what="the whole study"
+    )
     return served
 
 
