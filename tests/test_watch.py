@@ -69,12 +69,19 @@ def before_the_first_trial(study: Study) -> None:
     pass
 
 
+def while_one_waits_at_a_rung(study: Study) -> None:
+    study.report(study.start(), 20, 0.8)
+    study.ledger.paused(study.report(study.start(), 20, 0.9).trial)
+
+
 def while_it_stops(study: Study) -> None:
     study.report(study.start(), 20, 0.8)
     study.ledger.halt("budget.usd of 3 is spent")
 
 
-@pytest.mark.parametrize("happens", [before_the_first_trial, in_the_search, while_it_stops])
+@pytest.mark.parametrize(
+    "happens", [before_the_first_trial, in_the_search, while_one_waits_at_a_rung, while_it_stops]
+)
 def test_the_panel_from_elsewhere_is_that_of_the_driver(
     study: Study, happens: Callable[[Study], None]
 ) -> None:
