@@ -220,7 +220,7 @@ def test_the_log_says_once_a_minute_how_far_it_is(study: Study) -> None:
     log = Log(study.progress)
     assert list(log.lines(59)) == []
     (line,) = log.lines(61)
-    first = "the paper's config leads the search with 40.0 % validation error"
+    first = "so far the paper's config leads the search with 40.0 % validation error"
     assert line.startswith(f"search 1/6, confirm 0/6, 1 running, {first}, ")
     assert line.endswith(" left")
     assert list(log.lines(100)) == []

@@ -58,7 +58,7 @@ class Log:
             parts.append(f"{paused} paused")
         first, eta = shown.leader, shown.eta_s
         if first:
-            parts.append(leading(first, shown.metric))
+            parts.append(f"so far {leading(first, shown.metric)}")
         if eta:
             parts.append(f"{span(*eta)} left")
         return ", ".join(parts)
