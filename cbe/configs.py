@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
@@ -16,6 +16,8 @@ from cbe.verdicts import Pair
 Row = Mapping[str, Any]
 Role = Literal["search", "confirm"]
 Direction = Literal["minimize", "maximize"]
+
+UNENDED = ("running", "paused", "interrupted")
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +83,7 @@ def no_config_is_ahead(configs: Sequence[Config], rows: Iterable[Row], direction
 
     None of them is confirmed then: the confirmation is of the paper's config and the base alone.
     """
-    if any(row["role"] == "search" and row["state"] in ("running", "interrupted") for row in rows):
+    if any(row["role"] == "search" and row["state"] in UNENDED for row in rows):
         return False
     base = next((config for config in configs if config.preset == "base"), None)
     sampled = [config for config in configs if not config.preset]
@@ -163,6 +165,18 @@ def leader(rows: Iterable[Row], study: StudyConfig) -> Leader | None:
     runs = first.runs(role)
     params = first.rows[0]["params"]
     return Leader(first.first_trial, first.preset, params, role, fmean(runs.values()), len(runs))
+
+
+def shown_state(row: Row, *, alive: bool, paused: Container[str]) -> str:
+    """A trial's state as a reader sees it, who asks whether the study's driver lives and what it has paused.
+
+    The store has all three as running.
+    """
+    if row["state"] != "running":
+        return str(row["state"])
+    if not alive:
+        return "interrupted"
+    return "paused" if row["trial"] in paused else "running"
 
 
 def counts(row: Row) -> bool:

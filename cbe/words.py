@@ -92,7 +92,7 @@ def _value(value: Any) -> str:
 
 def counts(by_state: Mapping[str, int]) -> str:
     """Trials by state, as `3 completed · 1 failed`."""
-    order = ("completed", "pruned", "running", "interrupted", "failed", "infeasible")
+    order = ("completed", "pruned", "running", "paused", "interrupted", "failed", "infeasible")
     return " · ".join(f"{by_state[state]} {state}" for state in order if by_state.get(state))
 
 

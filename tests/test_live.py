@@ -160,6 +160,35 @@ def test_more_running_trials_than_fit_are_counted(tmp_path: Path) -> None:
     study.recorder.close()
 
 
+def test_a_trial_that_waits_at_a_rung_is_told_as_paused(study: Study) -> None:
+    study.end(study.report(study.start(), 200, 0.4))
+    study.report(study.start(), 20, 0.7)
+    waits = study.report(study.start(), 40, 0.8)
+    log = Log(study.progress)
+    study.ledger.paused(waits.trial)
+    told = words(drawn(study.progress))
+    assert "1 completed · 1 running · 1 paused" in told and "t0001" in told and waits.trial not in told
+    (line,) = log.lines(61)
+    assert line.startswith("search 1/6, confirm 0/6, 1 running, 1 paused, ")
+    plain = study.progress.to_plain()
+    assert plain["counts"] == {"completed": 1, "running": 1, "paused": 1}
+    assert plain["paused"] == [waits.trial] and [row["trial"] for row in plain["running"]] == ["t0001"]
+    study.ledger.started(waits)
+    assert "1 completed · 2 running" in words(drawn(study.progress))
+
+
+def test_a_study_is_not_finished_while_a_trial_waits(tmp_path: Path) -> None:
+    study = Study(tmp_path, budget={"trials": 3}, confirm={"configs": 0, "runs": 0})
+    for _ in range(2):
+        study.end(study.report(study.start(), 200, 0.4))
+    waits = study.report(study.start(), 20, 0.3)
+    study.ledger.paused(waits.trial)
+    assert study.agenda.following() == "finished" and study.progress.stage == "search"
+    study.end(waits)
+    assert study.progress.stage == "finished"
+    study.recorder.close()
+
+
 def test_results_that_cannot_be_written_are_told(study: Study) -> None:
     Path(study.folder.path("trials")).parent.mkdir(parents=True)
     Path(study.folder.path("trials")).write_text("in the way")
@@ -191,7 +220,7 @@ def test_the_log_says_once_a_minute_how_far_it_is(study: Study) -> None:
     log = Log(study.progress)
     assert list(log.lines(59)) == []
     (line,) = log.lines(61)
-    first = "the paper's config leads the search with 40.0 % validation error"
+    first = "so far the paper's config leads the search with 40.0 % validation error"
     assert line.startswith(f"search 1/6, confirm 0/6, 1 running, {first}, ")
     assert line.endswith(" left")
     assert list(log.lines(100)) == []

@@ -17,6 +17,7 @@ from hypothesis import strategies as some
 
 from cbe.errors import InputError
 from cbe.service.live.study_status import StudyStatus, StudyStatusDetails
+from cbe.service.trials import trial
 from cbe.store.folder import Store
 from cbe.study.control import born
 from cbe.study.overview import Details, Overview, Spent, StageProgress, details, followed, overview, overviews
@@ -47,6 +48,18 @@ def in_store(made: Made) -> Store:
 def through_json(plain: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(json.dumps(plain, allow_nan=False))
     return found
+
+
+def test_a_trial_that_waits_at_a_rung_is_paused_as_long_as_its_driver_lives(tmp_path: Path) -> None:
+    made = running(tmp_path, paused=["t0001", "t0005"])  # the first has ended since
+    waits = made.trial(0.4, {"ensemble.heads": 3, "loss.weights.lb": 2.0}, state="running", steps=100)
+    for who, states in ((ALIVE, ("paused", "running")), (GONE, ("interrupted", "interrupted"))):
+        status(made, "running", **who, paused=["t0001", "t0005"])
+        found = details(in_store(made), "made")
+        told = {row["trial"]: row["state"] for row in found.trials}
+        assert (told["t0005"], told[waits]) == states and told["t0001"] == "completed"
+        assert found.overview.counts.get("paused", 0) == (who is ALIVE)
+        assert trial(in_store(made), "made", "t0005").row["state"] == states[0]
 
 
 def test_a_running_study_tells_what_its_driver_said_and_what_its_trials_took(tmp_path: Path) -> None:

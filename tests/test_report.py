@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from cbe.errors import InputError
+from cbe.report.best import best
 from cbe.report.page import evidence as evidences
 from cbe.report.page import render as pages
 from cbe.report.page.evidence import gather
@@ -268,12 +269,16 @@ def test_a_trial_that_runs_or_waits_is_drawn_up_to_the_step_it_has_reached(tmp_p
     made = Made(tmp_path, scheduler="race")
     made.trial(0.2, preset="base")
     made.trial(0.3, {"ensemble.heads": 5, "loss.weights.lb": 2.0}, state="running", steps=100)
-    status(made, "running", stage="search", trials=12, confirmations=12)
+    made.trial(0.4, {"ensemble.heads": 6, "loss.weights.lb": 2.0}, state="running", steps=50)
+    status(made, "running", stage="search", trials=12, confirmations=12, paused=["t0002"])
     panel = race_of(made)
     assert panel is not None and panel.figure is not None
-    (bar,) = (trace for trace in panel.figure["data"] if trace["name"] == "running or paused")
-    assert bar["y"] == ["t0001"] and bar["x"] == pytest.approx([0.94 / 3], abs=1e-3)
-    assert "running at 100/300" in bar["text"][0] and "seed 0, label split 0" in bar["text"][0]
+    bars = {trace["name"]: trace for trace in panel.figure["data"]}
+    for name, trial, share in (("running", "t0001", 1 / 3), ("paused at a rung", "t0002", 1 / 6)):
+        bar = bars[name]
+        assert bar["y"] == [trial] and bar["x"] == pytest.approx([0.94 * share], abs=1e-3)
+        assert f"{name.split()[0]} at {300 * share:.0f}/300" in bar["text"][0]
+        assert "seed 0, label split 0" in bar["text"][0]
 
 
 def test_panels_know_neither_html_nor_colours(made: Made) -> None:
@@ -373,6 +378,22 @@ def test_a_running_trial_is_not_said_to_have_ended(tmp_path: Path) -> None:
     assert "searched, still running" in said and ", ended early" not in said
     assert "Hollow with a dot: still running" in found["slices"].note
     assert "1 trial still running: not shown" in found["history"].note
+
+
+def test_a_paused_trial_is_told_apart_from_a_running_one_all_over_the_report(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    made.trial(0.1, {"ensemble.heads": 4, "loss.weights.lb": 1.0})
+    for heads in (5, 6, 7):
+        made.trial(0.3, {"ensemble.heads": heads, "loss.weights.lb": 2.0}, state="running")
+    status(made, "running", paused=["t0002", "t0003"])
+    found = {panel.id: panel for panel in panels(gather(made.folder))}
+    assert "Hollow with a dot: still running or paused," in found["slices"].note
+    assert "1 trial still running: not shown. 2 trials paused: not shown." in found["history"].note
+    assert "1 of them still running, 2 of them paused." in found["curves"].note
+    page = render(made.folder)
+    assert "Running: 1 trial under way and 2 paused as of " in page
+    assert "1 completed · 1 running · 2 paused" in page and '<span class="state paused">' in page
+    assert best(made.folder).counts == {"completed": 1, "running": 1, "paused": 2}
 
 
 def test_the_caption_of_the_learning_curves_tells_what_is_drawn(made: Made, tmp_path: Path) -> None:

@@ -69,12 +69,19 @@ def before_the_first_trial(study: Study) -> None:
     pass
 
 
+def while_one_waits_at_a_rung(study: Study) -> None:
+    study.report(study.start(), 20, 0.8)
+    study.ledger.paused(study.report(study.start(), 20, 0.9).trial)
+
+
 def while_it_stops(study: Study) -> None:
     study.report(study.start(), 20, 0.8)
     study.ledger.halt("budget.usd of 3 is spent")
 
 
-@pytest.mark.parametrize("happens", [before_the_first_trial, in_the_search, while_it_stops])
+@pytest.mark.parametrize(
+    "happens", [before_the_first_trial, in_the_search, while_one_waits_at_a_rung, while_it_stops]
+)
 def test_the_panel_from_elsewhere_is_that_of_the_driver(
     study: Study, happens: Callable[[Study], None]
 ) -> None:
@@ -141,7 +148,7 @@ def test_elsewhere_than_on_a_terminal_the_first_line_says_where_it_stands(study:
     study.end(study.report(study.start(), 200, 0.4))
     watched([told(study)], "", Console(file=file, width=80))
     (line,) = file.getvalue().splitlines()
-    first = "the paper's config leads the search with 40.0 % validation error"
+    first = "so far the paper's config leads the search with 40.0 % validation error"
     assert line.startswith(f"search 1/6, confirm 0/6, 0 running, {first}")
 
 
@@ -167,6 +174,16 @@ def test_watch_json_and_yaml_are_one_at_a_time_and_yaml_wants_a_trial(cbe_: Cbe,
     assert "give one of them" in cbe_("show", "made", "--watch", "--json").err
     assert "give STUDY/TRIAL, as made/t0001" in cbe_("show", "made", "--yaml").err
     assert "shows a whole study; give made" in cbe_("show", "made/t0001", "--watch").err
+
+
+def test_show_says_so_far_as_long_as_the_study_goes_on(cbe_: Cbe, tmp_path: Path) -> None:
+    made = Made(tmp_path / "results")
+    made.trial(0.4, preset="base")
+    who = {"pid": os.getpid(), "born": born(os.getpid()), "host": socket.gethostname()}
+    leads = "the base leads the search with 40.0 % validation error"
+    for state, said in (("running", f"So far: {leads}"), ("stopped", leads)):
+        status(made, state, **who, stage="search")
+        assert said in cbe_("show", "made").out.splitlines()
 
 
 def watching(made: Made, where: Path) -> subprocess.Popen[str]:

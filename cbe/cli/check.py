@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cbe.cli import stores
 from cbe.cli.data import data_summary
 from cbe.errors import ConfigError, DataError, Fault, InputError
 from cbe.spec import STUDY_KEYS, StudyConfig, TrainConfig, read_config
@@ -22,15 +23,19 @@ def command(
         list[str] | None,
         typer.Option("--set", help="Override a value in all files: key=value. May be repeated."),
     ] = None,
+    store: stores.Option = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check study and training files, and look at their data, without training."""
+    """Check study and training files, and look at their data and earlier studies, without training."""
     found: list[dict[str, Any]] = []
     faults: list[Fault] = []
     for file in files:
         try:
             config = read(file, settings or ())
-            found.append(describe(file, config) | _data(file, config))
+            unfit = _earlier_study_faults(config, store)
+            faults += unfit
+            about = describe(file, config) | _data(file, config)
+            found += [] if unfit else [about]
         except ConfigError as error:
             faults += error.faults
         except InputError as error:
@@ -70,6 +75,19 @@ def describe(file: Path, config: TrainConfig | StudyConfig) -> dict[str, Any]:
         "sampler": config.sampler.name,
         "scheduler": config.scheduler.name,
     }
+
+
+def _earlier_study_faults(config: TrainConfig | StudyConfig, store: str | None) -> Sequence[Fault]:
+    """What `cbe run` would refuse of the studies in the store that are to guide this one."""
+    if isinstance(config, TrainConfig) or not config.search_from:
+        return ()
+    from cbe.study.search.earlier_studies import find
+
+    try:
+        find(config, stores.opened(store, config.storage.store))
+    except ConfigError as error:
+        return error.faults
+    return ()
 
 
 def _data(file: Path, config: TrainConfig | StudyConfig) -> dict[str, Any]:

@@ -217,7 +217,8 @@ def _print_details(found: Details, again: remote.Again, *, here: StudyFolder | N
     so_far = counts(about.counts) or "no trial has started"
     say(f"search {_part(about.search)}, confirm {_part(about.confirm)}: {so_far}")
     if first := Told(found).leader:
-        say(leading(first, about.metric or ""))
+        said = leading(first, about.metric or "")
+        say(f"So far: {said}" if about.under_way else said)
     if about.state == "running":
         say(_pace(about))
     if about.spent.trial_hours:

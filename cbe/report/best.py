@@ -151,13 +151,17 @@ def best(
         where=where,
         ranked=ranked,
         front=front(configs, study.objectives, about.names) if len(study.objectives) > 1 else (),
-        counts=dict(Counter(row["state"] for row in rows)),
+        counts=dict(Counter(_state(row, about.progress) for row in rows)),
         headline=sentences.headline(ranked[0], about),
         sentence=sentences.text(ranked, about),
         note=sentences.note(about),
         to_come=about.progress.to_come(rows),
         threads=study.resources.threads,
     )
+
+
+def _state(row: Row, progress: Progress) -> str:
+    return progress.state_of(row) if progress.running else str(row["state"])
 
 
 def _about(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from cbe.configs import Role, Row
+from cbe.configs import Role, Row, shown_state
 from cbe.store.folder import StudyFolder
 from cbe.words import to_come
 
@@ -28,6 +28,7 @@ class Progress:
     searching: bool = False  # while it runs: whether trials of the search are still to come
     trials: int = 0  # of the search
     confirmations: int = 0  # runs, at most
+    paused: frozenset[str] = frozenset()  # trials that waited for the scheduler
 
     @property
     def running(self) -> bool:
@@ -37,6 +38,10 @@ class Progress:
     def halted(self) -> bool:
         """Whether it ended before all was done."""
         return self.state in ("stopped", "interrupted", "silent")
+
+    def state_of(self, row: Row) -> str:
+        """A trial's state as a reader sees it."""
+        return shown_state(row, alive=self.running, paused=self.paused)
 
     def to_come(self, rows: Iterable[Row]) -> str | None:
         """What a study that runs has still to do; None where nothing is left, or nobody does it."""
@@ -61,6 +66,7 @@ def read_progress(folder: StudyFolder, now: datetime) -> Progress:
     if state == "running" and (heard is None or (now - heard).total_seconds() > _SILENT_S):
         state = "silent"
     why, elapsed = plain.get("stop_reason") or plain.get("why"), plain.get("elapsed_s")
+    paused = plain.get("paused")
     return Progress(
         state=state,
         why=str(why) if why else None,
@@ -69,6 +75,7 @@ def read_progress(folder: StudyFolder, now: datetime) -> Progress:
         searching=plain.get("stage") == "search",
         trials=_count(plain.get("trials")),
         confirmations=_count(plain.get("confirmations")),
+        paused=frozenset(map(str, paused)) if isinstance(paused, list) else frozenset(),
     )
 
 

@@ -77,8 +77,7 @@ def trial(store: Store, study: str, name: str) -> Trial:
     folder = known(store, study)
     row = dict(trial_row(folder, name, [*_COLUMNS, "config"]))
     config = row.pop("config")
-    if row["state"] == "running" and not status(folder).alive:
-        row["state"] = "interrupted"
+    row["state"] = status(folder).state_of(row)
     of_it = pc.field("trial") == name
     curve = folder.table("metrics", _FIGURES, of_it).sort_by("step").to_pylist()
     events = folder.table("events", ["time", "kind", "details"], of_it).sort_by("time").to_pylist()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from cbe.configs import Row, shown_state
 from cbe.errors import CbeError, InputError
 from cbe.store.folder import StudyFolder
 from cbe.study.periodic import every
@@ -47,6 +48,16 @@ class Status:
         if self.plain.get("host") == socket.gethostname():
             return _runs(int(self.plain.get("pid") or 0), self.plain.get("born"))
         return time.time() - float(self.plain.get("beat", 0)) < SILENT_S
+
+    @property
+    def paused(self) -> frozenset[str]:
+        """The trials that waited for the scheduler."""
+        said = self.plain.get("paused")
+        return frozenset(map(str, said)) if isinstance(said, list) else frozenset()
+
+    def state_of(self, trial: Row) -> str:
+        """A trial's state as a reader sees it."""
+        return shown_state(trial, alive=self.alive, paused=self.paused)
 
     @property
     def elapsed_s(self) -> float:

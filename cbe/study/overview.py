@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from cbe.configs import leader
+from cbe.configs import leader, shown_state
 from cbe.errors import InputError
 from cbe.spec import StudyConfig
 from cbe.store.folder import Store, StudyFolder
@@ -61,7 +61,7 @@ class Overview:
     stage: str | None  # search or confirm
     search: StageProgress | None
     confirm: StageProgress | None
-    counts: dict[str, int]  # trials by state
+    counts: dict[str, int]  # trials by state, those that wait at a rung as paused
     metric: str | None
     best: float | None  # the mean of the config that ranks first, over runs that were trained to their end
     best_trial: str | None  # the first of that config
@@ -170,11 +170,10 @@ def followed(look: Callable[[], Details], every_s: float = 1.0) -> Iterator[Deta
 
 
 def _rows(folder: StudyFolder, last: Status) -> list[Row]:
-    """All trials; nothing runs where no driver does, and what is no number is none."""
-    rows = folder.table("trials", _COLUMNS).to_pylist()
+    """All trials as readers see them; what is no number is none."""
+    rows, alive = folder.table("trials", _COLUMNS).to_pylist(), last.alive
     for row in rows:
-        if row["state"] == "running" and not last.alive:
-            row["state"] = "interrupted"
+        row["state"] = shown_state(row, alive=alive, paused=last.paused)
         row.update((key, None) for key in _NUMBERS if not _is_finite(row[key]))
     return in_order(rows)
 

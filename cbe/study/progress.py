@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from cbe.configs import Leader, leader
+from cbe.configs import Leader, leader, shown_state
 from cbe.spec import StudyConfig
 from cbe.study.agenda import Agenda
 from cbe.study.ledger import Ledger
@@ -66,11 +66,14 @@ class Progress:
         """search, confirm, finished or stopped."""
         if self.stop_reason:
             return "stopped"
-        over = self.agenda.over and not self.rows(state="running")
+        over = self.agenda.over and not self.rows(state="running") and not self.rows(state="paused")
         return "finished" if over else self.agenda.stage
 
     def rows(self, role: str | None = None, state: str | None = None) -> list[Row]:
-        return chosen(self.ledger.rows.copy().values(), role, state)
+        paused = self.ledger.paused_trials
+        rows = self.ledger.rows.copy().values()
+        told = [row | {"state": shown_state(row, alive=True, paused=paused)} for row in rows]
+        return chosen(told, role, state)
 
     @property
     def elapsed_s(self) -> float:
@@ -134,6 +137,7 @@ class Progress:
                 {key: row[key] for key in ("trial", "role", "step", "steps", "objective")}
                 for row in chosen(rows, None, "running")
             ],
+            "paused": [row["trial"] for row in chosen(rows, None, "paused")],
             "best": {"trial": best.trial, "role": best.role, "objective": best.mean} if best else None,
             "eta_s": self.eta_s,
             "steps_per_s": round(self.steps_per_s, 2),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -19,6 +21,7 @@ from cbe.service.queue import submissions
 from cbe.service.queue.embedded_ray import Head
 from cbe.service.queue.submissions import Submission
 from cbe.store.folder import Store
+from cbe.study.control import born
 from tests.browser import Shown
 from tests.made import HOSTILE, Made, finished, status
 from tests.service.conftest import Served, jobs_at, text_of
@@ -70,7 +73,10 @@ def opened(browser: Browser) -> Iterator[Open]:
 def stocked(served: Served) -> Served:
     """A service on the cluster, whose store has a finished study."""
     finished(served.store)
-    until(lambda: served.http.get("/api/studies/made").status_code == 200, what="the study")
+    # The service may look while the study is being written. Its status is written last and read first.
+    until(
+        lambda: served.http.get("/api/studies/made").json().get("state") == "finished", what="the whole study"
+    )
     return served
 
 
@@ -216,6 +222,25 @@ def test_the_page_and_the_service_tell_the_same_numbers(
     downloaded.value.save_as(tmp_path / "made.html")
     page_text = (tmp_path / "made.html").read_text("utf-8")
     assert answer["ranked"][0]["config_id"] in page_text and seen.faults() == []
+
+
+def test_a_trial_that_waits_at_a_rung_is_told_as_paused(stocked: Served, opened: Open) -> None:
+    made = Made(stocked.store, "racing")
+    for heads in (4, 5, 6):
+        made.trial(0.3, {"ensemble.heads": heads, "loss.weights.lb": 1.0}, state="running")
+    who = {"pid": os.getpid(), "born": born(os.getpid()), "host": socket.gethostname()}
+    status(made, "running", **who, paused=["t0001", "t0002"])
+    seen = opened(stocked, "/studies/racing")
+    page = seen.page
+    expect(page.locator("#running-title")).to_have_text("1 trial under way, 2 paused")
+    expect(page.locator("#running li")).to_have_count(1)
+    expect(page.locator("#trial-table .state.paused")).to_have_count(2)
+    status(made, "running", **who, paused=["t0002"])
+    expect(page.locator("#running-title")).to_have_text("2 trials under way, 1 paused")
+    status(made, "stopped")
+    expect(page.locator("#running-title")).to_be_hidden()
+    assert seen.faults() == []
+    shutil.rmtree(stocked.store / "racing")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 
 import optuna
 import pytest
+import yaml
 from optuna.trial import TrialState
 
 from cbe.errors import ConfigError
@@ -179,6 +180,39 @@ def test_the_command_refuses_an_unknown_study_and_leaves_nothing_behind(tmp_path
     assert done.code == 2
     assert re.search(r"search_from: .* holds no study nowhere; ", " ".join(done.err.split()))
     assert Store.open(str(tmp_path / "store")).names() == []
+
+
+@pytest.mark.parametrize(
+    ("earlier", "message"),
+    [("nowhere", "holds no study nowhere; "), ("made", "made has other data: data.labels")],
+)
+def test_a_check_refuses_an_earlier_study_in_the_words_of_a_run(
+    earlier: str, message: str, tmp_path: Path, cbe_: Cbe
+) -> None:
+    store, file = tmp_path / "store", tmp_path / "a.yaml"
+    Made(store)
+    file.write_text(f"name: a\nsearch_from: [{earlier}]\ndata: {{labels: 80}}\n")
+    checked, refused = (cbe_(verb, file, "--store", store) for verb in ("check", "run"))
+    assert checked == refused and (checked.code, checked.out) == (2, "")
+    assert "search_from: " in checked.err and message in " ".join(checked.err.split())
+
+
+def test_a_check_tells_of_an_earlier_study_and_of_the_data_together(tmp_path: Path, cbe_: Cbe) -> None:
+    file = tmp_path / "a.yaml"
+    data = "{source: folder, path: nothing}"
+    file.write_text(f"name: a\nsearch_from: [nowhere]\nstorage: elsewhere\ndata: {data}\n")
+    done = cbe_("check", file)
+    assert done.code == 2 and done.out == ""
+    assert "elsewhere holds no study nowhere" in done.err and f"{file}:4 data.path: " in done.err
+
+
+def test_a_check_accepts_an_earlier_study_that_can_guide(tmp_path: Path, cbe_: Cbe) -> None:
+    made = whole(tmp_path / "store")
+    file = tmp_path / "later.yaml"
+    plain = {**made.study.to_plain(), "name": "later", "search_from": ["made"]}
+    file.write_text(yaml.safe_dump(plain))
+    done = cbe_("check", file, "--store", tmp_path / "store")
+    assert done.code == 0 and "study later" in done.out
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ class Log:
         for row in shown.rows():
             before, state = self._states.get(row["trial"]), row["state"]
             self._states[row["trial"]] = state
-            if state != before and state != "running":
+            if state != before and state not in ("running", "paused"):
                 yield self._ended(row)
         if problem != self._problem:
             self._problem = problem
@@ -54,9 +54,11 @@ class Log:
         if shown.confirm_total:
             parts.append(f"confirm {done(shown, 'confirm')}/{shown.confirm_total}")
         parts.append(f"{len(shown.rows(state='running'))} running")
+        if paused := len(shown.rows(state="paused")):
+            parts.append(f"{paused} paused")
         first, eta = shown.leader, shown.eta_s
         if first:
-            parts.append(leading(first, shown.metric))
+            parts.append(f"so far {leading(first, shown.metric)}")
         if eta:
             parts.append(f"{span(*eta)} left")
         return ", ".join(parts)

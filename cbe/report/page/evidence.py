@@ -129,8 +129,7 @@ def gather_any(folder: StudyFolder) -> Evidence:
     rows = folder.table("trials", _TRIALS).to_pylist()
     rows.sort(key=trial_order)
     progress = read_progress(folder, now)
-    if not progress.running:  # nobody is left to go on with them
-        rows = [row | {"state": "interrupted"} if row["state"] == "running" else row for row in rows]
+    rows = [row | {"state": progress.state_of(row)} for row in rows]
     answer, reason = _answer(folder, study, rows)
     chosen = [trial for ranked in _chosen(answer).values() for trial in ranked.trials]
     return Evidence(

@@ -20,7 +20,7 @@ from cbe.report.published import data_name, labels
 from cbe.spec import Parameter, StudyConfig
 from cbe.words import NOTHING, duration, plural, point
 
-STATES = ("completed", "pruned", "running", "interrupted", "failed", "infeasible")
+STATES = ("completed", "pruned", "running", "paused", "interrupted", "failed", "infeasible")
 _MOST_TEXT = 600  # characters of an error
 
 
@@ -256,8 +256,9 @@ def banner(evidence: Evidence) -> str:
     if evidence.finished:
         return ""
     if progress.state == "running":
-        under_way = plural(evidence.counts["running"], "trial")
-        return f"Running: {under_way} under way as of {at}. All figures may still change."
+        under_way, paused = plural(evidence.counts["running"], "trial"), evidence.counts["paused"]
+        more = f" and {paused:,} paused" if paused else ""
+        return f"Running: {under_way} under way{more} as of {at}. All figures may still change."
     if progress.state == "silent":
         return f"Not finished as of {at}: its driver last reported at {moment(progress.heard)}."
     why = f" ({progress.why})" if progress.why else ""

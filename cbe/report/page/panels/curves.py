@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,8 +60,10 @@ def _note(evidence: Evidence, strong: Sequence[Row], others: Sequence[Row], prun
         of = " and ".join({"search": "the search", "confirm": "the confirmation"}[role] for role in roles)
         note += f" Thick: each run of {of} with {_listed([evidence.called(part) for part in parts])}."
     if others:
-        running = sum(row["state"] == "running" for row in others)
-        note += " Thin: all other trials" + (f", {running:,} of them still running." if running else ".")
+        by_state = Counter(row["state"] for row in others)
+        told = {"still running": by_state["running"], "paused": by_state["paused"]}
+        parts = [f"{count:,} of them {state}" for state, count in told.items() if count]
+        note += f" {', '.join(['Thin: all other trials', *parts])}."
     return note + (" × marks a trial that the scheduler pruned." if pruned else "")
 
 

@@ -36,6 +36,8 @@ def history(evidence: Evidence) -> Panel | None:
         note += f" × at the bottom: {plural(len(lost), 'trial')} without a value."
     if running := evidence.counts["running"]:
         note += f" {plural(running, 'trial')} still running: not shown."
+    if paused := evidence.counts["paused"]:
+        note += f" {plural(paused, 'trial')} paused: not shown."
     layout = {
         "height": 420,
         "xaxis": {

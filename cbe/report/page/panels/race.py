@@ -21,7 +21,8 @@ _STOPPING = ("race", "asha", "hyperband", "median")  # schedulers that end trial
 _OUTCOMES: Mapping[str, tuple[str, dict[str, Any]]] = {  # of a state: its name, its look
     "completed": ("completed", {"color": ACCENT}),
     "pruned": ("stopped by the scheduler", {"color": MUTED}),
-    "running": ("running or paused", {"color": SERIES[4], "pattern": {"shape": "/", "solidity": 0.35}}),
+    "running": ("running", {"color": SERIES[4], "pattern": {"shape": "/", "solidity": 0.35}}),
+    "paused": ("paused at a rung", {"color": SERIES[4], "pattern": {"shape": ".", "solidity": 0.35}}),
     "interrupted": ("interrupted", {"color": SERIES[3], "pattern": {"shape": "/", "solidity": 0.35}}),
     "failed": ("failed", {"color": "var(--bad)"}),
 }

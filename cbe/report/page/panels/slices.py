@@ -55,19 +55,21 @@ def slices(evidence: Evidence) -> Panel | None:
     note = f"{title[0].upper()}{title[1:]}, over one parameter at a time; the other parameters vary too."
     ends = {_ends(row) for row in drawn}
     note += " Hollow: ended early (pruned, interrupted or failed)." if "early" in ends else ""
-    note += " Hollow with a dot: still running, at its last evaluation." if "running" in ends else ""
+    unended = {"running": "still running", "paused": "paused"}
+    if said := [words for state, words in unended.items() if state in ends]:
+        note += f" Hollow with a dot: {' or '.join(said)}, at its last evaluation."
     if every > 1:
         note += f" {len(drawn):,} of {len(rows):,} trials are drawn."
     return Panel("slices", "One parameter at a time", note, {"data": data, "layout": layout})
 
 
 def _ends(row: Row) -> str:
-    """How far a trial came: whole, early, or still running."""
-    return {"completed": "whole", "running": "running"}.get(row["state"], "early")
+    """How far a trial came: whole, early, or not yet to its end."""
+    return {"completed": "whole", "running": "running", "paused": "paused"}.get(row["state"], "early")
 
 
-_SAID = {"whole": "", "early": ", ended early", "running": ", still running"}
-_SYMBOLS = {"whole": "", "early": "-open", "running": "-open-dot"}
+_SAID = {"whole": "", "early": ", ended early", "running": ", still running", "paused": ", paused"}
+_SYMBOLS = {"whole": "", "early": "-open", "running": "-open-dot", "paused": "-open-dot"}
 
 
 def _has_place(parameter: Parameter, value: Any) -> bool:

@@ -30,7 +30,8 @@ export function progress(openTrial) {
       "Running for": now.elapsed_s ? duration(now.elapsed_s) : "",
       "Spent so far": spent(now.spent).join(", "),
     });
-    running.fill(active ? [...trials.values()].filter(({ state }) => state === "running") : []);
+    const of = (wanted) => (active ? [...trials.values()].filter(({ state }) => state === wanted) : []);
+    running.fill(of("running"), of("paused").length);
   }
   return { part, fill };
 }
@@ -42,10 +43,10 @@ function underWay(openTrial) {
   const part = el("div", { hidden: true }, count, list, more);
   const lines = new Map(); // by trial
 
-  function fill(rows) {
+  function fill(rows, paused) {
     rows.sort((a, b) => a.trial.localeCompare(b.trial));
-    part.hidden = !rows.length;
-    write(count, `${plural(rows.length, "trial")} under way`);
+    part.hidden = !rows.length && !paused;
+    write(count, `${plural(rows.length, "trial")} under way${paused ? `, ${number(paused)} paused` : ""}`);
     show(more, rows.length > MOST ? `and ${number(rows.length - MOST)} more` : "");
     const wanted = rows.slice(0, MOST);
     const names = new Set(wanted.map(({ trial }) => trial));
