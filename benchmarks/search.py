@@ -61,9 +61,8 @@ def ours(land: Landscape, seed: int, **sections: Any) -> Course:
 
 def _study(land: Landscape, seed: int, **sections: Any) -> StudyConfig:
     plain = {**land.study.to_plain(), "search": "default", "scheduler": {}, **sections}
-    # A race has no more pairs than are on record.
-    if len(land.search_pairs) < PAIRS and plain["scheduler"].get("name", "race") == "race":
-        plain["scheduler"] = {**plain["scheduler"], "name": "race", "pairs": len(land.search_pairs)}
+    if plain["scheduler"] == {} and len(land.search_pairs) < PAIRS:  # no more than are on record
+        plain["scheduler"] = {"pairs": len(land.search_pairs)}
     plain["sampler"] = {"name": sections.get("sampler", "prior"), "seed": seed}
     return StudyConfig.model_validate(plain)
 
