@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from cbe.names import trial_order
 from cbe.spec import StudyConfig
+from cbe.store.states import OPEN
 from cbe.verdicts import Pair
 
 Row = Mapping[str, Any]
@@ -81,7 +82,7 @@ def no_config_is_ahead(configs: Sequence[Config], rows: Iterable[Row], direction
 
     None of them is confirmed then: the confirmation is of the paper's config and the base alone.
     """
-    if any(row["role"] == "search" and row["state"] in ("running", "interrupted") for row in rows):
+    if any(row["role"] == "search" and row["state"] in OPEN for row in rows):
         return False
     base = next((config for config in configs if config.preset == "base"), None)
     sampled = [config for config in configs if not config.preset]

@@ -7,7 +7,6 @@ import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from statistics import mean
 from typing import Any, Literal
 
@@ -26,6 +25,7 @@ from cbe.report.progress import Progress, read_progress
 from cbe.spec import Objective, StudyConfig
 from cbe.store import sql
 from cbe.store.folder import StudyFolder
+from cbe.store.states import Status, current_trials, status
 from cbe.verdicts import Said, Verdict, compare
 
 _COLUMNS = (
@@ -133,14 +133,15 @@ def best(
     if k < 1:
         raise InputError(f"k = {k}: wanted a number of configs; give 1 or more")
     study = study or read_study(folder)
-    rows = folder.table("trials", _COLUMNS).sort_by("trial").to_pylist()
+    last = status(folder)
+    rows = current_trials(folder, _COLUMNS, last=last).sort_by("trial").to_pylist()
     found = grouped(rows, study)
     wanted = _meeting(folder, where, study) if where else {config.config_id for config in found}
     configs = [config for config in found if config.preset or config.config_id in wanted]
     if not any(config.config_id in wanted for config in configs):
         meets_not = f"{folder.name}: no trial that was trained to its end meets {where}; ask for less"
         raise InputError(meets_not if where and found else _nothing(folder.name, rows))
-    about = _about(folder, study, rows, found, configs)
+    about = _about(folder, study, rows, found, configs, last)
     ranked = _rank(configs, wanted, k, about)
     return Answer(
         study=study.name,
@@ -166,6 +167,7 @@ def _about(
     rows: Sequence[Row],
     found: Sequence[Config],
     configs: Sequence[Config],
+    last: Status,
 ) -> About:
     """Of all configs that were `found`, and of those among them that may be ranked."""
     first = study.objectives[0]
@@ -183,7 +185,7 @@ def _about(
     return About(
         study=study,
         rows=rows,
-        progress=read_progress(folder, datetime.now(UTC)),
+        progress=read_progress(last),
         role=role,
         names=config_names(rows),
         facts=facts,

@@ -21,6 +21,7 @@ from cbe.spec import StudyConfig
 from cbe.spec.changes import Difference as Change
 from cbe.spec.changes import differences
 from cbe.store.folder import Store, StudyFolder
+from cbe.store.states import current_trials
 
 FIGURES = (
     *("state", "step", "steps", "objective"),
@@ -92,7 +93,7 @@ def _studies(one: StudyFolder, other: StudyFolder) -> StudyDiff:
 
 
 def _side(folder: StudyFolder, study: StudyConfig) -> Side:
-    states = folder.table("trials", ["state"])["state"].to_pylist()
+    states = current_trials(folder, ["state"])["state"].to_pylist()
     metric = study.objectives[0].metric
     try:
         answer = best(folder, 1, study)

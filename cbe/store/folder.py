@@ -28,11 +28,12 @@ from cbe.store import reader
 from cbe.store.clock import tick
 from cbe.store.location import Location
 from cbe.store.schema import TABLES, build
+from cbe.store.states import STATUS
 
 STUDY_FILE = "study.yaml"
 DATA_FILE = "data.json"  # what the driver found in the data, as `cbe.data.Facts` tells it
 
-_WATCHED = (STUDY_FILE, "status.json", "submission.json", "stop")
+_WATCHED = (STUDY_FILE, STATUS, "submission.json", "stop")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _ASIDE = re.compile(r"\..+\.\d+")  # what cbe.files calls a file in the making
 _DAY_S = 24 * 3600.0

@@ -21,10 +21,11 @@ from cbe.spec.identity import config_id
 from cbe.spec.search import applicable, grid, values_of
 from cbe.ssl import resolve
 from cbe.store.folder import DATA_FILE, StudyFolder
+from cbe.store.states import FINAL
 from cbe.study.assignment import Assignment, Pair
 from cbe.study.budget.guard import BudgetGuard
 from cbe.study.confirmation import Row, confirmations, presets, winners
-from cbe.study.ledger import FINAL, Ledger
+from cbe.study.ledger import Ledger
 from cbe.study.search.survivors import has_not_ended, promotions
 from cbe.study.trial.process import newest
 

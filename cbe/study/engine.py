@@ -27,12 +27,13 @@ from cbe.spec import StudyConfig
 from cbe.ssl.world import World
 from cbe.store.folder import DATA_FILE, Store, StudyFolder
 from cbe.store.recorder import Recorder
+from cbe.store.states import FINAL
 from cbe.study.agenda import Agenda
 from cbe.study.assignment import Assignment
 from cbe.study.budget.guard import BudgetGuard
 from cbe.study.control import Claim, stop_was_asked
 from cbe.study.dispatch import Dispatch, Halt, Listener
-from cbe.study.ledger import FINAL, Ledger, Reports
+from cbe.study.ledger import Ledger, Reports
 from cbe.study.lifecycle import journal
 from cbe.study.progress import Progress, Watch
 from cbe.study.scaling import cluster

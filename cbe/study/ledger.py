@@ -18,6 +18,7 @@ from cbe.spec import StudyConfig, TrainConfig
 from cbe.spec.identity import columns, config_id
 from cbe.ssl import resolve
 from cbe.store.recorder import Recorder
+from cbe.store.states import FINAL
 from cbe.study.assignment import Assignment
 from cbe.study.search.sampling import Sampling
 from cbe.study.trial.provenance import provenance
@@ -26,7 +27,6 @@ from cbe.training.summary import Summary
 
 Reports = Sequence[Mapping[str, Any]]  # evaluations of a trial, in the order of steps
 
-FINAL = ("completed", "pruned", "failed", "infeasible")
 SAME_ERROR_LIMIT = 3
 # What a report says of the trial rather than of the step.
 _OF_THE_TRIAL = ("parameters", "macs", "device", "node", "split")

@@ -10,6 +10,7 @@ from typing import Any
 
 from cbe.configs import Leader, leader
 from cbe.spec import StudyConfig
+from cbe.store.states import TRAINED
 from cbe.study.agenda import Agenda
 from cbe.study.ledger import Ledger
 from cbe.study.overview import Row
@@ -97,7 +98,7 @@ class Progress:
     @property
     def eta_s(self) -> tuple[float, float] | None:
         """Seconds left at least and at most: as trials were so far, and if none were stopped early."""
-        ended = [row for row in self.rows() if row["state"] in ("completed", "pruned")]
+        ended = [row for row in self.rows() if row["state"] in TRAINED]
         rates = [row["wall_s"] / row["step"] for row in ended if row["step"] and row["wall_s"]]
         if not rates:
             return None

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cbe.configs import Leader, Role, counts, pair_of
-from cbe.study.overview import ENDED, Details, Row
+from cbe.store.states import COUNTED
+from cbe.study.overview import Details, Row
 
 
 class Shown(Protocol):
@@ -151,4 +152,4 @@ def chosen(rows: Iterable[Row], role: str | None, state: str | None) -> list[Row
 
 def done(shown: Shown, role: str) -> int:
     """Trials of one part that have ended."""
-    return sum(row["state"] in ENDED for row in shown.rows(role))
+    return sum(row["state"] in COUNTED for row in shown.rows(role))

@@ -22,6 +22,7 @@ from cbe.report.machines import MachineHistory, machines
 from cbe.report.progress import Progress, read_progress
 from cbe.spec import Objective, StudyConfig
 from cbe.store.folder import StudyFolder
+from cbe.store.states import current_trials, status
 
 Curve = Mapping[str, Sequence[Any]]  # columns of `metrics` in order of step
 Matrices = Mapping[str, Sequence[Sequence[float]]]  # the last ones of a trial, by kind
@@ -126,11 +127,9 @@ def gather(folder: StudyFolder) -> Evidence:
 def gather_any(folder: StudyFolder) -> Evidence:
     """Reads a study, also before its first trial."""
     study, now = read_study(folder), datetime.now(UTC)
-    rows = folder.table("trials", _TRIALS).to_pylist()
+    last = status(folder)
+    rows = current_trials(folder, _TRIALS, last=last).to_pylist()
     rows.sort(key=trial_order)
-    progress = read_progress(folder, now)
-    if not progress.running:  # nobody is left to go on with them
-        rows = [row | {"state": "interrupted"} if row["state"] == "running" else row for row in rows]
     answer, reason = _answer(folder, study, rows)
     chosen = [trial for ranked in _chosen(answer).values() for trial in ranked.trials]
     return Evidence(
@@ -140,7 +139,7 @@ def gather_any(folder: StudyFolder) -> Evidence:
         confusions=_confusions(folder, chosen),
         answer=answer,
         no_answer=reason,
-        progress=progress,
+        progress=read_progress(last),
         read=now,
         machines=machines(folder),
         data=_data(folder),

@@ -18,9 +18,9 @@ from cbe.report.page.panel import shown
 from cbe.report.paired import Difference
 from cbe.report.published import data_name, labels
 from cbe.spec import Parameter, StudyConfig
+from cbe.store.states import TRIAL_STATES
 from cbe.words import NOTHING, duration, plural, point
 
-STATES = ("completed", "pruned", "running", "interrupted", "failed", "infeasible")
 _MOST_TEXT = 600  # characters of an error
 
 
@@ -170,7 +170,7 @@ def _line(evidence: Evidence, row: Row) -> TrialLine:
 def spent(evidence: Evidence) -> list[Spent]:
     """By state, and of all together as the last."""
     whole = _sum(evidence.rows, "wall_s")
-    states = [state for state in STATES if evidence.counts[state]]
+    states = [state for state in TRIAL_STATES if evidence.counts[state]]
     groups = [(state, [row for row in evidence.rows if row["state"] == state]) for state in states]
     return [
         Spent(
@@ -192,7 +192,7 @@ def _sum(rows: Iterable[Row], column: str) -> float:
 def facts(evidence: Evidence) -> list[tuple[str, str]]:
     """The study in a few words each."""
     study, rows = evidence.study, evidence.rows
-    by_state = " · ".join(f"{n:,} {state}" for state in STATES if (n := evidence.counts[state]))
+    by_state = " · ".join(f"{n:,} {state}" for state in TRIAL_STATES if (n := evidence.counts[state]))
     data = f"{data_name(study.data)} with {labels(study.data)} labels"
     found = [
         ("Trials", by_state),
@@ -258,7 +258,7 @@ def banner(evidence: Evidence) -> str:
     if progress.state == "running":
         under_way = plural(evidence.counts["running"], "trial")
         return f"Running: {under_way} under way as of {at}. All figures may still change."
-    if progress.state == "silent":
+    if progress.state == "interrupted" and not progress.why:  # its driver was killed
         return f"Not finished as of {at}: its driver last reported at {moment(progress.heard)}."
     why = f" ({progress.why})" if progress.why else ""
     said = {"stopped": "stopped before its end", "interrupted": "interrupted"}.get(progress.state)

@@ -16,13 +16,14 @@ from cbe.spec import StudyConfig
 from cbe.spec.search import values_of
 from cbe.store.folder import StudyFolder
 from cbe.store.schema import METRICS
+from cbe.store.states import OPEN, TRAINED
 from cbe.study.assignment import Preset
 from cbe.study.budget.plan import COSTLY, TRIAL_S, Probe, rungs, step_seconds
 
 GUESSES = 200  # trials made up of a probe
 RECORDED = 500  # trials of a record that are looked at, from its beginning to its end
 JUDGED = 20  # evaluations of a trial that a rule which looks at all of them is shown
-_TRAINED = ("completed", "pruned", "running", "interrupted")  # what failed says little of what will not
+_TELLING = (*TRAINED, *OPEN)  # what failed says little of what will not
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ def _traces(study: StudyConfig, folder: StudyFolder) -> tuple[list[_Trace], tupl
     curves = {name: list(some) for name, some in groupby(reports.to_pylist(), key=lambda each: each["trial"])}
     for name in sorted(curves, key=lambda name: (len(name), name)):  # as they began: t9999 before t10000
         row, curve = rows.get(name), [each for each in curves[name] if each["wall_s"] and each["step"]]
-        if row is None or row["state"] not in _TRAINED or not row["steps"] or not curve:
+        if row is None or row["state"] not in _TELLING or not row["steps"] or not curve:
             continue
         devices.add(row["device"] or "cpu")
         values = [each[metric] if in_curves else row[metric] for each in curve]

@@ -16,6 +16,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from cbe.spec import StudyConfig
+from cbe.store.states import OPEN
 from cbe.study.assignment import Assignment, Pair
 
 Row = Mapping[str, Any]
@@ -81,7 +82,4 @@ def runs_by_config(rows: Iterable[Row]) -> dict[str, dict[Pair, float]]:
 
 def has_not_ended(search: Iterable[Row], pairs: Sequence[Pair]) -> bool:
     """Whether a run on one of these pairs has not ended."""
-    return any(
-        row["state"] in ("running", "interrupted") and (row["seed"], row["label_split"]) in pairs
-        for row in search
-    )
+    return any(row["state"] in OPEN and (row["seed"], row["label_split"]) in pairs for row in search)

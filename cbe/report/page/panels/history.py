@@ -12,12 +12,11 @@ from cbe.report.page.panel import ACCENT, COLOURS, MARKS, MUTED, NAMES, Panel, l
 from cbe.report.page.panels.hover import about
 from cbe.words import plural
 
-_ENDED = ("completed", "pruned", "failed", "infeasible", "interrupted")
 _MANY = 500  # trials: of more, marks are small
 
 
 def history(evidence: Evidence) -> Panel | None:
-    ended = [row for row in evidence.search if row["state"] in _ENDED]
+    ended = [row for row in evidence.search if row["state"] != "running"]
     ended.sort(key=lambda row: (row["updated"] is None, row["updated"], row["trial"]))
     places = {row["trial"]: place for place, row in enumerate(ended, start=1)}
     valued = [row for row in ended if is_finite(row["objective"])]
