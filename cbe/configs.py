@@ -7,16 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 from cbe.names import trial_order
 from cbe.spec import StudyConfig
+from cbe.spec.terms import Direction, Pair, Preset, Role
+from cbe.store.rows import Row, pair_of
 from cbe.store.states import OPEN
-from cbe.verdicts import Pair
-
-Row = Mapping[str, Any]
-Role = Literal["search", "confirm"]
-Direction = Literal["minimize", "maximize"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +27,7 @@ class Config:
         return str(self.rows[0]["config_id"])
 
     @property
-    def preset(self) -> str | None:
+    def preset(self) -> Preset | None:
         """paper or base, where the config is one of the two."""
         return next((row["preset"] for row in self.rows if row["preset"]), None)
 
@@ -145,7 +142,7 @@ class Leader:
     """The config that ranks first."""
 
     trial: str  # its first
-    preset: str | None  # paper or base
+    preset: Preset | None
     params: str | None  # what was sampled, as JSON
     role: Role  # whose runs it ranks by
     mean: float
@@ -173,7 +170,3 @@ def counts(row: Row) -> bool:
 
 def is_finite(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
-
-
-def pair_of(row: Row) -> Pair:
-    return (row["seed"], row["label_split"])

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 import torch
 from pydantic import ValidationError
 
-from cbe.configs import Row
 from cbe.data import Dataset, open_dataset
 from cbe.errors import CheckpointError, DataError, InputError
 from cbe.models.network import Weights
@@ -20,6 +19,7 @@ from cbe.report.best import best
 from cbe.report.lookup import known, store_of, trial_row
 from cbe.spec import StudyConfig, TrainConfig
 from cbe.store.folder import StudyFolder
+from cbe.store.rows import Row
 from cbe.store.states import TRAINED
 from cbe.training import checkpoint
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from cbe.configs import Row
 from cbe.errors import InputError
 from cbe.spec import StudyConfig
 from cbe.store.folder import DATA_FILE, Store, StudyFolder
+from cbe.store.rows import Row
 from cbe.store.states import current_trials
 
 _LISTED = 8

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from cbe.configs import Role, Row
+from cbe.spec.terms import Role
+from cbe.store.rows import Row
 from cbe.store.states import COUNTED, Status
 from cbe.words import to_come
 

@@ -13,8 +13,9 @@ import yaml
 from cbe.errors import InputError
 from cbe.spec.identity import column_types
 from cbe.store.folder import Store
+from cbe.store.rows import Row
 from cbe.store.schema import METRICS, TRIALS
-from cbe.study.overview import Row, plain_row, row_from_plain
+from cbe.study.overview import plain_row, row_from_plain
 from cbe.study.trial.log import read_log
 from cbe.words import finite
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from cbe.errors import ConfigError
 from cbe.spec import StudyConfig, TrainConfig
 from cbe.spec.identity import columns, config_id
+from cbe.spec.terms import Role
 from cbe.ssl import resolve
 from cbe.store.recorder import Recorder
 from cbe.store.states import FINAL
@@ -255,7 +256,7 @@ class Ledger:
         """Lets nothing new start and everything that runs stop, to be resumed some day."""
         self.stop_reason = self.stop_reason or why
 
-    def in_role(self, role: str) -> Iterator[Mapping[str, Any]]:
+    def in_role(self, role: Role) -> Iterator[Mapping[str, Any]]:
         return (row for row in self.rows.values() if row["role"] == role)
 
     @property

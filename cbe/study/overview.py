@@ -17,10 +17,9 @@ from cbe.configs import leader
 from cbe.errors import InputError
 from cbe.spec import StudyConfig
 from cbe.store.folder import Store, StudyFolder
+from cbe.store.rows import Row
 from cbe.store.states import COUNTED, UNDER_WAY, Status, current_trials, status
 from cbe.study.lifecycle import journal, load
-
-Row = Mapping[str, Any]
 
 _COLUMNS = (
     *("trial", "role", "preset", "state", "config_id", "params", "seed", "label_split", "step", "steps"),

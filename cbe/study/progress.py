@@ -10,10 +10,11 @@ from typing import Any
 
 from cbe.configs import Leader, leader
 from cbe.spec import StudyConfig
-from cbe.store.states import TRAINED
+from cbe.spec.terms import Role
+from cbe.store.rows import Row
+from cbe.store.states import TRAINED, TrialState
 from cbe.study.agenda import Agenda
 from cbe.study.ledger import Ledger
-from cbe.study.overview import Row
 from cbe.study.progress_view import chosen, done
 
 Watch = Callable[["Progress"], AbstractContextManager[Any]]  # shows a study while it runs
@@ -70,7 +71,7 @@ class Progress:
         over = self.agenda.over and not self.rows(state="running")
         return "finished" if over else self.agenda.stage
 
-    def rows(self, role: str | None = None, state: str | None = None) -> list[Row]:
+    def rows(self, role: Role | None = None, state: TrialState | None = None) -> list[Row]:
         return chosen(self.ledger.rows.copy().values(), role, state)
 
     @property

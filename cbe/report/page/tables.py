@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from cbe import __version__
-from cbe.configs import Row, is_finite
+from cbe.configs import is_finite
 from cbe.report.best import Answer, Ranked
 from cbe.report.page.evidence import Evidence, point_of
 from cbe.report.page.numbers import METRICS, figure, number, usd
@@ -18,6 +18,7 @@ from cbe.report.page.panel import shown
 from cbe.report.paired import Difference
 from cbe.report.published import data_name, labels
 from cbe.spec import Parameter, StudyConfig
+from cbe.store.rows import Row, pair_of
 from cbe.store.states import TRIAL_STATES
 from cbe.words import NOTHING, duration, plural, point
 
@@ -237,7 +238,7 @@ def _cost(rows: Sequence[Row]) -> str:
 
 
 def _pairs(rows: Iterable[Row]) -> str:
-    pairs = {(row["seed"], row["label_split"]) for row in rows if row["seed"] is not None}
+    pairs = {pair_of(row) for row in rows if row["seed"] is not None}
     if not pairs:
         return ""
     seeds, splits = (sorted({pair[at] for pair in pairs}) for at in (0, 1))

@@ -14,10 +14,10 @@ import numpy as np
 
 from cbe.spec import StudyConfig
 from cbe.spec.search import values_of
+from cbe.spec.terms import PRESETS, Preset, Role
 from cbe.store.folder import StudyFolder
 from cbe.store.schema import METRICS
 from cbe.store.states import OPEN, TRAINED
-from cbe.study.assignment import Preset
 from cbe.study.budget.plan import COSTLY, TRIAL_S, Probe, rungs, step_seconds
 
 GUESSES = 200  # trials made up of a probe
@@ -95,7 +95,7 @@ class _Trace:
     """What is recorded of a trial: seconds and objective by step, as far as it got."""
 
     preset: Preset | None
-    role: str
+    role: Role
     total: int  # steps of the whole training
     steps: Any
     seconds: Any
@@ -129,8 +129,7 @@ def recorded(study: StudyConfig, folder: StudyFolder) -> Past | None:
     searched = [each for each in traces if each.role == "search"]
     steps = judged(study)
     courses = [(each, _course(study, steps, each, searched, usual_s)) for each in traces]
-    presets: tuple[Preset, ...] = ("paper", "base")
-    fixed = {preset: tuple(course for each, course in courses if each.preset == preset) for preset in presets}
+    fixed = {preset: tuple(course for each, course in courses if each.preset == preset) for preset in PRESETS}
     sampled = tuple(course for each, course in courses if not each.preset and each.role == "search")
     other = folder.config()
     return Past(

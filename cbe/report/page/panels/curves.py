@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cbe.configs import Row
 from cbe.report.page.evidence import Evidence
 from cbe.report.page.numbers import METRICS
 from cbe.report.page.panel import (
@@ -21,6 +20,7 @@ from cbe.report.page.panel import (
     step_axis,
     value_axis,
 )
+from cbe.store.rows import Row
 
 
 def curves(evidence: Evidence) -> Panel | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cbe.configs import Row, counts, is_finite
+from cbe.configs import counts, is_finite
 from cbe.report.page.evidence import Evidence
 from cbe.report.page.numbers import METRICS
 from cbe.report.page.panel import ACCENT, COLOURS, MARKS, MUTED, NAMES, Panel, legend, scaled, value_axis
 from cbe.report.page.panels.hover import about
+from cbe.store.rows import Row
 from cbe.words import plural
 
 _MANY = 500  # trials: of more, marks are small
