@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 from cbe.names import trial_order
 from cbe.spec import StudyConfig
-from cbe.verdicts import Pair
-
-Row = Mapping[str, Any]
-Role = Literal["search", "confirm"]
-Direction = Literal["minimize", "maximize"]
-
-UNENDED = ("running", "paused", "interrupted")
+from cbe.spec.terms import Direction, Pair, Preset, Role
+from cbe.store.rows import Row, pair_of
+from cbe.store.states import OPEN
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +27,7 @@ class Config:
         return str(self.rows[0]["config_id"])
 
     @property
-    def preset(self) -> str | None:
+    def preset(self) -> Preset | None:
         """paper or base, where the config is one of the two."""
         return next((row["preset"] for row in self.rows if row["preset"]), None)
 
@@ -83,7 +79,7 @@ def no_config_is_ahead(configs: Sequence[Config], rows: Iterable[Row], direction
 
     None of them is confirmed then: the confirmation is of the paper's config and the base alone.
     """
-    if any(row["role"] == "search" and row["state"] in UNENDED for row in rows):
+    if any(row["role"] == "search" and row["state"] in OPEN for row in rows):
         return False
     base = next((config for config in configs if config.preset == "base"), None)
     sampled = [config for config in configs if not config.preset]
@@ -146,7 +142,7 @@ class Leader:
     """The config that ranks first."""
 
     trial: str  # its first
-    preset: str | None  # paper or base
+    preset: Preset | None
     params: str | None  # what was sampled, as JSON
     role: Role  # whose runs it ranks by
     mean: float
@@ -167,18 +163,6 @@ def leader(rows: Iterable[Row], study: StudyConfig) -> Leader | None:
     return Leader(first.first_trial, first.preset, params, role, fmean(runs.values()), len(runs))
 
 
-def shown_state(row: Row, *, alive: bool, paused: Container[str]) -> str:
-    """A trial's state as a reader sees it, who asks whether the study's driver lives and what it has paused.
-
-    The store has all three as running.
-    """
-    if row["state"] != "running":
-        return str(row["state"])
-    if not alive:
-        return "interrupted"
-    return "paused" if row["trial"] in paused else "running"
-
-
 def counts(row: Row) -> bool:
     """Whether a trial was trained to its end and has a figure."""
     return row["state"] == "completed" and is_finite(row["objective"])
@@ -186,7 +170,3 @@ def counts(row: Row) -> bool:
 
 def is_finite(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
-
-
-def pair_of(row: Row) -> Pair:
-    return (row["seed"], row["label_split"])

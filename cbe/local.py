@@ -15,7 +15,7 @@ from cbe.report.results import Frames, Results, require_frames
 from cbe.spec import StudyConfig, read_config
 from cbe.spec.files import read_values
 from cbe.store.folder import Store
-from cbe.study.control import status
+from cbe.store.states import status
 from cbe.study.lifecycle import accept, begun, differing
 
 Study = str | PathLike[str] | Mapping[str, Any] | StudyConfig

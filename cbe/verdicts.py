@@ -23,8 +23,8 @@ from typing import Literal
 import numpy as np
 
 from cbe.spec import StudyConfig
+from cbe.spec.terms import Pair
 
-Pair = tuple[int, int]  # seed, label split
 Interval = tuple[float, float]
 Said = Literal["better", "worse", "equivalent", "undecided"]
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cbe.spec.search import KEYS
+from cbe.store.states import TRIAL_STATES
 
 NOTHING = "–"
 NOT_SELECTED = "* not used for selection"
@@ -92,8 +93,7 @@ def _value(value: Any) -> str:
 
 def counts(by_state: Mapping[str, int]) -> str:
     """Trials by state, as `3 completed · 1 failed`."""
-    order = ("completed", "pruned", "running", "paused", "interrupted", "failed", "infeasible")
-    return " · ".join(f"{by_state[state]} {state}" for state in order if by_state.get(state))
+    return " · ".join(f"{by_state[state]} {state}" for state in TRIAL_STATES if by_state.get(state))
 
 
 def clean(text: object) -> str:

@@ -311,6 +311,7 @@ def test_the_same_run_made_twice_is_one_run(written: Written) -> None:
 def test_only_runs_trained_to_their_end_count(written: Written, state: str) -> None:
     written.add("a", {(0, 0): 0.2}, "search")
     written.add("b", {(0, 0): 0.1}, "search", state=state)
+    finished(written, "running")
     answer = written.best(k=5)
     assert [each.config_id for each in answer.ranked] == ["a"]
     assert answer.counts == {"completed": 1, state: 1}

@@ -22,7 +22,8 @@ from cbe.errors import ConfigError, InputError
 from cbe.spec import StudyConfig, TrainConfig, read_config
 from cbe.ssl import resolve
 from cbe.store.folder import Store, StudyFolder
-from cbe.study.control import STATUS, Claim, status
+from cbe.store.states import STATUS, status
+from cbe.study.control import Claim
 from cbe.study.lifecycle import amend, begin, load
 from cbe.study.overview import details, overviews
 from tests.conftest import Cbe

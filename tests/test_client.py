@@ -32,7 +32,7 @@ from cbe.service.trials import trial
 from cbe.service.web.app import create_app
 from cbe.spec import TrainConfig, read_config
 from cbe.store.folder import Store
-from cbe.study.control import born
+from cbe.store.states import born
 from cbe.study.overview import details, overviews
 from cbe.study.trial.log import logged
 from tests.conftest import Cbe

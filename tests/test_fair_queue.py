@@ -18,7 +18,7 @@ from cbe.service.queue.ray_jobs import Job
 from cbe.service.queue.reconciler import LOSSES, Entry, settled
 from cbe.service.queue.submissions import Submission
 from cbe.service.service import _state
-from cbe.study.control import Status
+from cbe.store.states import Status
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 

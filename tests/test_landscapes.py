@@ -12,6 +12,7 @@ import pytest
 from benchmarks.landscape import FOLDER, plans
 from benchmarks.replay import BASE, PAPER, Draw, Landscape, Replay
 from benchmarks.search import _study, _summary, is_wrong
+from cbe.store.rows import pair_of
 
 
 @pytest.mark.parametrize("name", ["digits", "fashion"])
@@ -60,7 +61,7 @@ def test_a_replayed_study_races_confirms_and_repeats() -> None:
     assert len(search) <= 24 and {row["state"] for row in search} == {"completed", "pruned"}
     assert {row["preset"] for row in rows if row["role"] == "confirm"} >= {"paper", "base"}
     first = study.pairs[0]
-    assert all(row["state"] == "completed" for row in search if (row["seed"], row["label_split"]) != first)
+    assert all(row["state"] == "completed" for row in search if pair_of(row) != first)
 
 
 def test_courses_are_summed_up_by_their_first_step_at_a_target() -> None:

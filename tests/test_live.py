@@ -20,9 +20,10 @@ from cbe.report.best import best
 from cbe.spec import StudyConfig
 from cbe.store.folder import Store
 from cbe.store.recorder import Recorder
+from cbe.store.states import status
 from cbe.study.agenda import Agenda
 from cbe.study.assignment import Assignment
-from cbe.study.control import Claim, status
+from cbe.study.control import Claim
 from cbe.study.ledger import Ledger
 from cbe.study.lifecycle import begun, journal
 from cbe.study.progress import Progress

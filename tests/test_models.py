@@ -254,7 +254,7 @@ def test_unknown_unfinished_and_misnamed_trials_are_refused(tmp_path: Path) -> N
         "t00": "none of that name; did you mean t0",
         "x": "none of that name; see them with `cbe show first`",
         "../t1": "wanted letters, digits",
-        "t2": "is running; wanted one that is completed or pruned",
+        "t2": "is interrupted; wanted one that is completed or pruned",
         "t3": r"is failed \(NonFiniteLoss\)",
         "t0": "no checkpoint is recorded",
         "t4": "is not a path below a study",

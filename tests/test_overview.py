@@ -19,7 +19,7 @@ from cbe.errors import InputError
 from cbe.service.live.study_status import StudyStatus, StudyStatusDetails
 from cbe.service.trials import trial
 from cbe.store.folder import Store
-from cbe.study.control import born
+from cbe.store.states import born
 from cbe.study.overview import Details, Overview, Spent, StageProgress, details, followed, overview, overviews
 from tests.made import Made, finished, status
 
@@ -133,7 +133,7 @@ def test_a_study_comes_out_of_json_as_it_went_in(tmp_path: Path, make: Any) -> N
     plain = through_json(found.to_plain())
     assert Details.from_plain(plain) == found
     assert Overview.from_plain(plain) == found.overview
-    assert plain.keys() == {*(field.name for field in fields(Overview)), "optuna", "trials"}
+    assert plain.keys() == {*(field.name for field in fields(Overview)), "under_way", "optuna", "trials"}
     for row, told in zip(found.trials, plain["trials"], strict=True):
         assert isinstance(row["params"], str) and isinstance(told["params"], dict)
         assert told["params"] == json.loads(row["params"])

@@ -23,7 +23,7 @@ from cbe.cli.progress.live import watched
 from cbe.cli.progress.log import Log
 from cbe.cli.progress.panel import panel
 from cbe.store.folder import Store
-from cbe.study.control import STATUS, born
+from cbe.store.states import STATUS, born
 from cbe.study.lifecycle import begin
 from cbe.study.overview import Details, details
 from cbe.study.progress_view import Shown, Told

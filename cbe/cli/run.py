@@ -114,7 +114,7 @@ def _resume_there(name: str, address: str, file: Path | None, settings: Sequence
 
 def _go_on(study: StudyConfig, store: Store, address: str | None, as_json: bool) -> None:
     """Runs what is left of a study; the answer at once where nothing is."""
-    from cbe.study.control import status
+    from cbe.store.states import status
 
     folder = store.study(study.name)
     if status(folder).state == "finished":

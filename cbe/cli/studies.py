@@ -14,6 +14,7 @@ import typer
 
 from cbe.cli import remote, stores, trials
 from cbe.errors import InputError
+from cbe.store.rows import Row
 from cbe.words import NOT_SELECTED, clean, counts, duration, figure, first_line, plural, point, span
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from cbe.service.live.study_status import StudyStatus
     from cbe.store.folder import StudyFolder
-    from cbe.study.overview import Details, Overview, Row, Spent, StageProgress
+    from cbe.study.overview import Details, Overview, Spent, StageProgress
 
 Name = Annotated[str, typer.Argument(help="The study's name.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 import torch
 from pydantic import ValidationError
 
-from cbe.configs import Row
 from cbe.data import Dataset, open_dataset
 from cbe.errors import CheckpointError, DataError, InputError
 from cbe.models.network import Weights
@@ -20,9 +19,10 @@ from cbe.report.best import best
 from cbe.report.lookup import known, store_of, trial_row
 from cbe.spec import StudyConfig, TrainConfig
 from cbe.store.folder import StudyFolder
+from cbe.store.rows import Row
+from cbe.store.states import TRAINED
 from cbe.training import checkpoint
 
-ENDED = ("completed", "pruned")
 _COLUMNS = (
     *("trial", "state", "config_id", "objective", "split", "checkpoint", "device"),
     *("versions", "git_commit", "error_class", "reused_from"),
@@ -48,10 +48,10 @@ def find(folder: StudyFolder, study: StudyConfig, trial: str | None) -> Row:
     row = trial_row(folder, name, _COLUMNS)
     if not _NAME.fullmatch(name):  # it names a folder, and the store may be anybody's
         raise InputError(f"trial {name!r}: wanted letters, digits and . _ - only; export another trial")
-    if row["state"] not in ENDED:
+    if row["state"] not in TRAINED:
         why = f" ({row['error_class']})" if row["error_class"] else ""
         raise InputError(
-            f"trial {name}: is {row['state']}{why}; wanted one that is {' or '.join(ENDED)}; "
+            f"trial {name}: is {row['state']}{why}; wanted one that is {' or '.join(TRAINED)}; "
             f"see `cbe show {folder.name}`, and give another --trial"
         )
     return row

@@ -7,7 +7,7 @@ training. A config that several studies ran is one config, and a run that two of
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
@@ -16,12 +16,13 @@ from cbe.errors import InputError
 from cbe.report.best import refuse_test_labels
 from cbe.report.intervals import Interval, images_behind, mean_interval
 from cbe.report.lookup import data_facts
-from cbe.report.paired import Difference, Pair, most_between, paired
+from cbe.report.paired import Difference, most_between, paired
 from cbe.report.published import image_name
+from cbe.spec.terms import Pair, Preset
 from cbe.store import sql
 from cbe.store.folder import Store
+from cbe.store.rows import Row, pair_of
 
-Row = Mapping[str, Any]
 Key = tuple[Any, ...]
 
 # What makes validation errors comparable.
@@ -106,7 +107,7 @@ class Placed:
     rank: int
     config_id: str
     name: str  # for a person: paper, base, or the config's first trial, with its study where several ran it
-    preset: str | None  # paper or base, where a study has it as such
+    preset: Preset | None  # where a study has it as such
     studies: tuple[str, ...]
     n: int
     mean: float  # validation error
@@ -243,5 +244,5 @@ def _by_pair(rows: Sequence[Row], name: str) -> dict[Pair, float]:
     found: dict[Pair, list[float]] = defaultdict(list)
     for row in rows:
         if row[name] is not None:
-            found[row["seed"], row["label_split"]].append(row[name])
+            found[pair_of(row)].append(row[name])
     return {pair: fmean(values) for pair, values in found.items()}

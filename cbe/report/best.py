@@ -7,13 +7,12 @@ import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from statistics import mean
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
-from cbe.configs import Config, Role, Row, deciding_role, grouped, in_order, no_config_is_ahead
+from cbe.configs import Config, deciding_role, grouped, in_order, no_config_is_ahead
 from cbe.errors import InputError
 from cbe.names import config_names
 from cbe.report import sentences
@@ -21,11 +20,14 @@ from cbe.report.chance import at_chance
 from cbe.report.front import FrontPoint, front
 from cbe.report.intervals import Interval, images_behind, mean_interval
 from cbe.report.lookup import data_facts, read_study
-from cbe.report.paired import Difference, Pair, most_between, paired
+from cbe.report.paired import Difference, most_between, paired
 from cbe.report.progress import Progress, read_progress
 from cbe.spec import Objective, StudyConfig
+from cbe.spec.terms import PRESETS, Direction, Pair, Preset, Role
 from cbe.store import sql
 from cbe.store.folder import StudyFolder
+from cbe.store.rows import Row
+from cbe.store.states import Status, current_trials, status
 from cbe.verdicts import Said, Verdict, compare
 
 _COLUMNS = (
@@ -49,7 +51,7 @@ class About:
     facts: Facts
     images: int | None  # that the objective, an error, is counted on
     runs: Mapping[str, Mapping[Pair, float]]  # of the role, by config_id
-    fixed: Mapping[str, Mapping[Pair, float]]  # those of the paper's config and of the base
+    fixed: Mapping[Preset, Mapping[Pair, float]]  # those of the paper's config and of the base
     verdicts: Mapping[str, Verdict]  # against the base, by config_id; empty before the confirmation
     confirmed: int  # configs of the search that were confirmed
     none_ahead: bool  # of the base in the search, which is over: none of them is confirmed
@@ -73,7 +75,7 @@ class Ranked:
     rank: int | None  # None: it does not meet the condition, and stands beside to be compared with
     config_id: str
     name: str  # for a person: paper, base, or the first trial of the config
-    preset: str | None  # paper or base
+    preset: Preset | None
     trials: tuple[str, ...]
     n: int
     mean: float
@@ -95,7 +97,7 @@ class Ranked:
 class Answer:
     study: str
     metric: str
-    direction: Literal["minimize", "maximize"]
+    direction: Direction
     confirmed: bool
     of: int  # configs of the search that were confirmed: the best of many looks better than it is
     where: str | None  # the condition that trials had to meet
@@ -133,14 +135,15 @@ def best(
     if k < 1:
         raise InputError(f"k = {k}: wanted a number of configs; give 1 or more")
     study = study or read_study(folder)
-    rows = folder.table("trials", _COLUMNS).sort_by("trial").to_pylist()
+    last = status(folder)
+    rows = current_trials(folder, _COLUMNS, last=last).sort_by("trial").to_pylist()
     found = grouped(rows, study)
     wanted = _meeting(folder, where, study) if where else {config.config_id for config in found}
     configs = [config for config in found if config.preset or config.config_id in wanted]
     if not any(config.config_id in wanted for config in configs):
         meets_not = f"{folder.name}: no trial that was trained to its end meets {where}; ask for less"
         raise InputError(meets_not if where and found else _nothing(folder.name, rows))
-    about = _about(folder, study, rows, found, configs)
+    about = _about(folder, study, rows, found, configs, last)
     ranked = _rank(configs, wanted, k, about)
     return Answer(
         study=study.name,
@@ -151,7 +154,7 @@ def best(
         where=where,
         ranked=ranked,
         front=front(configs, study.objectives, about.names) if len(study.objectives) > 1 else (),
-        counts=dict(Counter(_state(row, about.progress) for row in rows)),
+        counts=dict(Counter(row["state"] for row in rows)),
         headline=sentences.headline(ranked[0], about),
         sentence=sentences.text(ranked, about),
         note=sentences.note(about),
@@ -160,16 +163,13 @@ def best(
     )
 
 
-def _state(row: Row, progress: Progress) -> str:
-    return progress.state_of(row) if progress.running else str(row["state"])
-
-
 def _about(
     folder: StudyFolder,
     study: StudyConfig,
     rows: Sequence[Row],
     found: Sequence[Config],
     configs: Sequence[Config],
+    last: Status,
 ) -> About:
     """Of all configs that were `found`, and of those among them that may be ranked."""
     first = study.objectives[0]
@@ -187,7 +187,7 @@ def _about(
     return About(
         study=study,
         rows=rows,
-        progress=read_progress(folder, datetime.now(UTC)),
+        progress=read_progress(last),
         role=role,
         names=config_names(rows),
         facts=facts,
@@ -251,11 +251,11 @@ def _ranked(rank: int | None, config: Config, about: About) -> Ranked:
     rows, values = config.completed(role), about.runs[config.config_id]
     searched = config.runs("search").values()
     tested = config.runs(role, "last_test_error").values()
-    to_base, to_paper = (
+    to_paper, to_base = (
         paired(values, fixed.get(name, {}), most_between(metric), about.images)
         if config.preset != name
         else None
-        for name in ("base", "paper")
+        for name in PRESETS
     )
     judged = about.verdicts.get(config.config_id)
     if judged and to_base:

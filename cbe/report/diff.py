@@ -10,17 +10,20 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from cbe.configs import Role, Row, grouped, is_finite
+from cbe.configs import grouped, is_finite
 from cbe.errors import InputError
 from cbe.report.best import Ranked, best, images_counted
 from cbe.report.lookup import data_facts, read_study, trial_row
-from cbe.report.paired import Difference, Pair, most_between, paired
+from cbe.report.paired import Difference, most_between, paired
 from cbe.report.published import data_name
 from cbe.report.wording import UNITS, against, verdict
 from cbe.spec import StudyConfig
 from cbe.spec.changes import Difference as Change
 from cbe.spec.changes import differences
+from cbe.spec.terms import Pair, Role
 from cbe.store.folder import Store, StudyFolder
+from cbe.store.rows import Row
+from cbe.store.states import current_trials
 
 FIGURES = (
     *("state", "step", "steps", "objective"),
@@ -92,7 +95,7 @@ def _studies(one: StudyFolder, other: StudyFolder) -> StudyDiff:
 
 
 def _side(folder: StudyFolder, study: StudyConfig) -> Side:
-    states = folder.table("trials", ["state"])["state"].to_pylist()
+    states = current_trials(folder, ["trial", "state"])["state"].to_pylist()
     metric = study.objectives[0].metric
     try:
         answer = best(folder, 1, study)

@@ -28,7 +28,8 @@ from cbe.errors import InputError, RunError
 from cbe.report.lookup import read_study
 from cbe.spec import StudyConfig
 from cbe.store.folder import StudyFolder
-from cbe.store.schema import TABLES, Table
+from cbe.store.schema import TABLES, TRIALS, Table
+from cbe.store.states import current_trials
 
 Format = Literal["csv", "parquet", "optuna"]
 
@@ -106,7 +107,8 @@ def _pour(folder: StudyFolder, table: Table, write: Callable[[pa.Table], object]
     order = [(name, "ascending") for name in _ORDER.get(table.name, table.key)]
     count = 0
     for where in _portions(folder, table):
-        rows = folder.table(table.name, where=where).sort_by(order)
+        found = current_trials(folder) if table is TRIALS else folder.table(table.name, where=where)
+        rows = found.sort_by(order)
         count += len(rows)
         write(rows)
     return count
@@ -179,7 +181,7 @@ def _optuna(folder: StudyFolder, study: StudyConfig, path: Path) -> tuple[int, i
 
     if "?" in str(path):
         raise InputError(f"{path.parent}: a ? in the path of a database is read as the end; give another -o")
-    rows = folder.table("trials").sort_by("trial").to_pylist()
+    rows = current_trials(folder).sort_by("trial").to_pylist()
     curves = _curves(folder, study.objectives[0].metric)
     told = []
     for row in rows:

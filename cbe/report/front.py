@@ -8,6 +8,7 @@ from statistics import mean
 
 from cbe.configs import Config, is_finite
 from cbe.spec import Objective
+from cbe.spec.terms import Preset
 
 Costs = tuple[float, ...]  # of each objective, less is better
 
@@ -16,7 +17,7 @@ Costs = tuple[float, ...]  # of each objective, less is better
 class FrontPoint:
     config_id: str
     name: str  # for a person
-    preset: str | None  # paper or base
+    preset: Preset | None
     trials: tuple[str, ...]
     values: dict[str, float]  # mean over the search's runs, by metric
 

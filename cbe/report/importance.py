@@ -16,15 +16,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 from statistics import mean
-from typing import Literal
 
 import optuna
 from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.trial import FrozenTrial, TrialState
 
-from cbe.configs import Row, counts
+from cbe.configs import counts
 from cbe.spec import StudyConfig
+from cbe.spec.terms import Direction
 from cbe.store.history import remembered
+from cbe.store.rows import Row
 from cbe.words import plural
 
 FEWEST = 8  # configs: of fewer, the best quarter is one
@@ -91,7 +92,7 @@ def _configs(study: StudyConfig, rows: Iterable[Row]) -> list[FrozenTrial]:
     ]
 
 
-def _shares(direction: Literal["minimize", "maximize"], configs: Sequence[FrozenTrial]) -> dict[str, float]:
+def _shares(direction: Direction, configs: Sequence[FrozenTrial]) -> dict[str, float]:
     if len({config.value for config in configs}) < 2:
         return {}
     study = optuna.study.create_study(storage=optuna.storages.InMemoryStorage(), direction=direction)

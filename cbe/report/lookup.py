@@ -10,10 +10,11 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from cbe.configs import Row
 from cbe.errors import InputError
 from cbe.spec import StudyConfig
 from cbe.store.folder import DATA_FILE, Store, StudyFolder
+from cbe.store.rows import Row
+from cbe.store.states import current_trials
 
 _LISTED = 8
 
@@ -46,7 +47,7 @@ def data_facts(folder: StudyFolder) -> dict[str, Any] | None:
 
 def trial_row(folder: StudyFolder, trial: str, columns: Sequence[str] | None = None) -> Row:
     """A trial's row; refuses a name that the study does not have."""
-    found: list[Row] = folder.table("trials", columns, pc.field("trial") == trial).to_pylist()
+    found: list[Row] = current_trials(folder, columns, pc.field("trial") == trial).to_pylist()
     if found:
         return found[0]
     names = sorted(folder.table("trials", ["trial"])["trial"].to_pylist())

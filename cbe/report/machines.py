@@ -11,9 +11,8 @@ from typing import Any
 import pyarrow.compute as pc
 
 from cbe.store.folder import StudyFolder
+from cbe.store.rows import Row
 from cbe.words import duration, plural
-
-Row = dict[str, Any]
 
 _COLUMNS = ("time", "running", "pending", "starting", "nodes", "groups", "idle_s")
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 
 from cbe.report.intervals import Interval, t_quantile
-
-Pair = tuple[int, int]  # seed, label split
+from cbe.spec.terms import Pair
 
 _ROUNDING = 1e-12  # of the values: differences between numbers of the same few digits are no spread
 

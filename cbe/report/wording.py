@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from cbe.configs import Role
 from cbe.report.intervals import Interval
 from cbe.report.paired import Difference
 from cbe.spec import StudyConfig
 from cbe.spec.settings import DEFAULT_MARGIN
+from cbe.spec.terms import Direction, Role
 from cbe.verdicts import MOST_PAIRS, Verdict
 
 
@@ -107,7 +106,7 @@ def margin_of(study: StudyConfig) -> str:
     return study.confirm.margin or DEFAULT_MARGIN[study.objectives[0].metric]
 
 
-def verdict(difference: Difference, direction: Literal["minimize", "maximize"]) -> bool | None:
+def verdict(difference: Difference, direction: Direction) -> bool | None:
     """True or False where the interval lies wholly on the better or the worse side; None where it has 0."""
     low, high = difference.interval
     if low <= 0 <= high:

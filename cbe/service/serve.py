@@ -25,7 +25,8 @@ from cbe.service.live.webhooks import Webhooks
 from cbe.service.queue import embedded_ray
 from cbe.service.web.wire import Wire, allow_many_lines
 from cbe.store.folder import Store, StudyFolder
-from cbe.study.control import Claim, status
+from cbe.store.states import status
+from cbe.study.control import Claim
 from cbe.words import clean
 
 GRACE_S = 3

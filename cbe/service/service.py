@@ -35,7 +35,8 @@ from cbe.spec import StudyConfig
 from cbe.spec.changes import FREE_IN_A_STUDY
 from cbe.spec.settings import MOST_TRIALS
 from cbe.store.folder import Store, StudyFolder
-from cbe.study.control import STOP, ask_to_stop, status, stop_was_asked
+from cbe.store.states import status
+from cbe.study.control import STOP, ask_to_stop, stop_was_asked
 from cbe.study.lifecycle import amend, begin, differing, journal
 from cbe.study.overview import Details
 
@@ -231,7 +232,7 @@ class Service:
 
     def _ends(self, entry: Entry) -> bool:
         """Whether a driver that still runs was asked to stop, or has said that it does."""
-        return entry.stop_asked or entry.heard.state in ("finished", "stopped")
+        return entry.stop_asked or entry.heard.over
 
     def _amend(self, folder: StudyFolder, settings: Mapping[str, Any] | None) -> None:
         if not settings:

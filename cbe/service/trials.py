@@ -13,9 +13,9 @@ import yaml
 from cbe.errors import InputError
 from cbe.spec.identity import column_types
 from cbe.store.folder import Store
+from cbe.store.rows import Row
 from cbe.store.schema import METRICS, TRIALS
-from cbe.study.control import status
-from cbe.study.overview import Row, plain_row, row_from_plain
+from cbe.study.overview import plain_row, row_from_plain
 from cbe.study.trial.log import read_log
 from cbe.words import finite
 
@@ -77,7 +77,6 @@ def trial(store: Store, study: str, name: str) -> Trial:
     folder = known(store, study)
     row = dict(trial_row(folder, name, [*_COLUMNS, "config"]))
     config = row.pop("config")
-    row["state"] = status(folder).state_of(row)
     of_it = pc.field("trial") == name
     curve = folder.table("metrics", _FIGURES, of_it).sort_by("step").to_pylist()
     events = folder.table("events", ["time", "kind", "details"], of_it).sort_by("time").to_pylist()

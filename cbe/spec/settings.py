@@ -12,12 +12,12 @@ from pydantic import Field, field_validator, model_validator
 
 from cbe.clouds import PLACES, cloud_of
 from cbe.spec.files import Faults
+from cbe.spec.terms import PRESETS, Direction
 from cbe.spec.train import Count, Section, Seed, Training
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
-PRESETS = 2  # the paper's config and the base: searched and confirmed beside the others
 MAX_REPEATS = 1000  # configs to confirm, runs of each, seeds, label splits
 MOST_TRIALS = 10_000_000
 
@@ -31,7 +31,7 @@ class Objective(Section):
 
     # what is compared; test_error needs allow_test_selection
     metric: Literal["validation_error", "validation_loss", "parameters", "macs", "wall_s", "test_error"]
-    direction: Literal["minimize", "maximize"] = "minimize"  # which way is better
+    direction: Direction = "minimize"  # which way is better
 
 
 class Sampler(Section):
@@ -189,7 +189,7 @@ def confirm_at_most(trials: int, given: Mapping[str, Any]) -> dict[str, Any]:
         lists = [value for key in listed if isinstance(value := given[key], (list, tuple))]
         count = max(map(len, lists), default=0)
         wanted = [(configs, count) for configs, _ in wanted]
-    fits = (pair for pair in wanted if (pair[0] + PRESETS) * pair[1] <= trials)
+    fits = (pair for pair in wanted if (pair[0] + len(PRESETS)) * pair[1] <= trials)
     configs, runs = next(fits, wanted[-1])
     return {**given, "configs": configs} | ({} if listed else {"runs": runs})
 

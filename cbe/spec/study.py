@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import zlib
 from collections.abc import Mapping
 from itertools import product
@@ -18,7 +17,6 @@ from cbe.spec.search import Parameter, default_search, grid, values_of
 from cbe.spec.settings import (
     DEFAULT_MARGIN,
     MAX_REPEATS,
-    PRESETS,
     Budget,
     Confirm,
     Objective,
@@ -29,6 +27,7 @@ from cbe.spec.settings import (
     confirm_at_most,
     margin_in,
 )
+from cbe.spec.terms import PRESETS, Pair, is_name
 from cbe.spec.train import (
     WITH_HEADS,
     Data,
@@ -43,13 +42,10 @@ from cbe.spec.train import (
     _named,
 )
 
-Pair = tuple[int, int]  # seed, label split
-
 PAIRS = 3  # of a race, where it has the trials for them
 SURVIVORS = 1 / 6  # of all trials of a race are runs on its second pair, half as many on the third
 FOR_PAIRS = 0.4  # of its trials, at most, are on further pairs
 
-NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 SECTIONS = tuple(TrainConfig.model_fields)
 DEFAULT: Any = "default"
 WHILE_TRAINING = ("validation_error", "validation_loss", "test_error")  # what a scheduler can compare
@@ -99,7 +95,7 @@ class StudyConfig(Section):
     @field_validator("name")
     @classmethod
     def _can_name_a_folder(cls, name: str) -> str:
-        if not NAME.fullmatch(name) or ".." in name:
+        if not is_name(name):
             raise ValueError(
                 "a name is up to 64 of a–z, 0–9, . _ -, from a letter or digit on, and without .."
             )
@@ -202,14 +198,14 @@ class StudyConfig(Section):
 
     def _kept_for_pairs(self, pairs: int) -> int:
         """Trials that a race on so many pairs has on all but the first."""
-        return sum(PRESETS + self.survivors(level) for level in range(1, pairs))
+        return sum(len(PRESETS) + self.survivors(level) for level in range(1, pairs))
 
     @property
     def first_pair_trials(self) -> int:
         """Trials of the search on its first pair; all of them where there is no race."""
         if not self.is_race:
             return self.trials
-        return max(self.trials - self._kept_for_pairs(len(self.pairs)), min(self.trials, PRESETS + 1))
+        return max(self.trials - self._kept_for_pairs(len(self.pairs)), min(self.trials, len(PRESETS) + 1))
 
     @property
     def confirm_pairs(self) -> tuple[Pair, ...]:
@@ -246,7 +242,7 @@ class StudyConfig(Section):
     @property
     def search_trials(self) -> int:
         """Trials that the search can have: those of its budget, where it has so many points."""
-        fixed = PRESETS * len(self.pairs)
+        fixed = len(PRESETS) * len(self.pairs)
         if not self.search:
             return min(self.trials, fixed)
         if self.sampler.name == "grid":
@@ -258,14 +254,14 @@ class StudyConfig(Section):
         """Runs of the confirmation: of the two presets and of as many others as are asked for and tried."""
         trials, pairs = self.search_trials, 1 if self.is_race else len(self.pairs)
         on_first = self.first_pair_trials if self.is_race else trials
-        sampled = math.ceil(max(0, on_first - PRESETS * pairs) / pairs)
-        return (min(PRESETS, trials) + min(self.confirm.configs, sampled)) * len(self.confirm_pairs)
+        sampled = math.ceil(max(0, on_first - len(PRESETS) * pairs) / pairs)
+        return (min(len(PRESETS), trials) + min(self.confirm.configs, sampled)) * len(self.confirm_pairs)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the file allows, but its author may not have meant."""
         found = []
-        if self.search and self.trials <= PRESETS * (1 if self.is_race else len(self.pairs)):
+        if self.search and self.trials <= len(PRESETS) * (1 if self.is_race else len(self.pairs)):
             found.append(
                 "The paper's config and the base take all trials: nothing is sampled. Raise budget.trials."
             )

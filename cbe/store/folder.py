@@ -23,17 +23,18 @@ import pyarrow.compute as pc
 from cbe.errors import InputError
 from cbe.spec import StudyConfig
 from cbe.spec.files import read_config_text
+from cbe.spec.terms import is_name
 from cbe.store import compact as merging
 from cbe.store import reader
 from cbe.store.clock import tick
 from cbe.store.location import Location
 from cbe.store.schema import TABLES, build
+from cbe.store.states import STATUS
 
 STUDY_FILE = "study.yaml"
 DATA_FILE = "data.json"  # what the driver found in the data, as `cbe.data.Facts` tells it
 
-_WATCHED = (STUDY_FILE, "status.json", "submission.json", "stop")
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_WATCHED = (STUDY_FILE, STATUS, "submission.json", "stop")
 _ASIDE = re.compile(r"\..+\.\d+")  # what cbe.files calls a file in the making
 _DAY_S = 24 * 3600.0
 _AT_ONCE = 8  # studies read
@@ -56,15 +57,15 @@ class Store:
 
     def names(self) -> list[str]:
         """The studies that are there."""
-        folders = [entry.name for entry in self.location.entries() if entry.is_folder and _valid(entry.name)]
+        folders = [entry.name for entry in self.location.entries() if entry.is_folder and is_name(entry.name)]
         absent = set(self.location.missing([f"{name}/{STUDY_FILE}" for name in folders]))
         return [name for name in folders if f"{name}/{STUDY_FILE}" not in absent]
 
     def study(self, name: str) -> StudyFolder:
         """The folder of a study, which need not be there yet."""
-        if not _valid(name):
+        if not is_name(name):
             above, _, trial = name.partition("/")
-            if _valid(above) and re.fullmatch(r"[ct]\d{4,}", trial):
+            if is_name(above) and re.fullmatch(r"[ct]\d{4,}", trial):
                 raise InputError(f"{name}: is a trial; wanted a study alone, as {above}; take off /{trial}")
             raise InputError(
                 f"study {name!r}: wanted a name of at most 64 small letters, digits and . _ -, that begins "
@@ -191,7 +192,3 @@ def _modified(path: str) -> int | None:
         return os.stat(path).st_mtime_ns
     except OSError:
         return None
-
-
-def _valid(name: str) -> bool:
-    return bool(_NAME.fullmatch(name)) and ".." not in name

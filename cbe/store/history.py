@@ -18,6 +18,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from cbe.spec import StudyConfig
 from cbe.spec.search import Parameter, applicable
+from cbe.spec.terms import Pair, Preset
+from cbe.store.rows import pair_of
 
 Point = Mapping[str, Any]
 
@@ -85,11 +87,11 @@ def remembered(
         distributions={key: distribution(study.search[key]) for key in point},
         values=values if state == TrialState.COMPLETE else None,
         intermediate_values=dict(curve or {}) if not several else None,
-        user_attrs=about(row["trial"], (row["seed"], row["label_split"]), row["preset"]),
+        user_attrs=about(row["trial"], pair_of(row), row["preset"]),
         constraints=dict([AVOIDED[error_class]]) if error_class in AVOIDED else None,
     )
 
 
-def about(name: str, pair: tuple[int, int], preset: str | None) -> dict[str, Any]:
+def about(name: str, pair: Pair, preset: Preset | None) -> dict[str, Any]:
     """What Optuna is told of a trial beside its point."""
     return {"seed": pair[0], "label_split": pair[1], "preset": preset, "trial": name}

@@ -20,12 +20,12 @@ from cbe.store.folder import StudyFolder
 from cbe.store.redact import redact, redacted_json
 from cbe.store.schema import FIGURES, METRICS, SCALING, TABLES, TRIALS, build, fit
 
-Row = dict[str, Any]
+_Row = dict[str, Any]  # of any table, as it is to be written
 
 MOST_FILES = 64
 
 _MATRICES = {"validation": "confusion", "pseudo": "pseudo_confusion"}
-_EMPTY: Row = dict.fromkeys(TRIALS.schema.names)
+_EMPTY: _Row = dict.fromkeys(TRIALS.schema.names)
 _FROM_REPORT = (*FIGURES, "thresholds", "wall_s")
 
 
@@ -33,13 +33,13 @@ _FROM_REPORT = (*FIGURES, "thresholds", "wall_s")
 class _Queue:
     """Rows not yet written."""
 
-    metrics: list[Row] = field(default_factory=list)
-    confusions: list[Row] = field(default_factory=list)
-    trials: dict[str, Row] = field(default_factory=dict)  # the latest of each is all that counts
-    events: list[Row] = field(default_factory=list)
-    scaling: list[Row] = field(default_factory=list)
+    metrics: list[_Row] = field(default_factory=list)
+    confusions: list[_Row] = field(default_factory=list)
+    trials: dict[str, _Row] = field(default_factory=dict)  # the latest of each is all that counts
+    events: list[_Row] = field(default_factory=list)
+    scaling: list[_Row] = field(default_factory=list)
 
-    def tables(self) -> dict[str, list[Row]]:
+    def tables(self) -> dict[str, list[_Row]]:
         """In the order of writing: a trial's row never precedes its metrics."""
         trials = list(self.trials.values())
         return {
@@ -68,7 +68,7 @@ class Recorder:
 
     def __init__(self, folder: StudyFolder, flush_s: float = 1.0) -> None:
         self.folder = folder
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, _Row] = {}
         self._steps: dict[str, set[int]] = {}
         self._queue = _Queue()
         self._noting = threading.Lock()  # of the three above
@@ -81,7 +81,7 @@ class Recorder:
         self._thread.start()
 
     @property
-    def rows(self) -> MappingProxyType[str, Row]:
+    def rows(self) -> MappingProxyType[str, _Row]:
         """The latest row of every trial; rows are replaced, never changed. Iterate over `rows.copy()`."""
         return MappingProxyType(self._rows)
 
@@ -106,7 +106,7 @@ class Recorder:
 
     def trial(self, trial_id: str, **columns: Any) -> None:
         """Changes some columns of a trial's row, or begins the row."""
-        change: Row = {"updated": _now()}
+        change: _Row = {"updated": _now()}
         change |= {name: fit(TRIALS, name, value) for name, value in columns.items()}
         if change.get("error_text"):
             change["error_text"] = redact(change["error_text"])
@@ -118,7 +118,7 @@ class Recorder:
     def metrics(self, trial_id: str, metrics: Mapping[str, Any], *, replace: bool = False) -> None:
         """Keeps one report of a trial; one of a step that is recorded already is dropped unless replacing."""
         step = int(metrics["step"])
-        about: Row = {"study": self.folder.name, "trial": trial_id, "step": step}
+        about: _Row = {"study": self.folder.name, "trial": trial_id, "step": step}
         row = about | {name: fit(METRICS, name, metrics[name]) for name in _FROM_REPORT if name in metrics}
         row["time"] = _now()
         matrices = [
@@ -138,14 +138,14 @@ class Recorder:
 
     def event(self, kind: str, trial: str | None = None, **details: Any) -> None:
         """Keeps something that happened, with details as JSON can hold them."""
-        row: Row = {"study": self.folder.name, "id": uuid.uuid4().hex, "time": _now(), "trial": trial}
+        row: _Row = {"study": self.folder.name, "id": uuid.uuid4().hex, "time": _now(), "trial": trial}
         row |= {"kind": kind, "details": redacted_json(details)}
         with self._noting:
             self._queue.events.append(row)
 
     def scaling(self, **seen: Any) -> None:
         """Keeps what the cluster looked like."""
-        row: Row = {name: fit(SCALING, name, value) for name, value in seen.items()}
+        row: _Row = {name: fit(SCALING, name, value) for name, value in seen.items()}
         row |= {"study": self.folder.name, "id": uuid.uuid4().hex, "time": _now()}
         with self._noting:
             self._queue.scaling.append(row)
@@ -187,7 +187,7 @@ class Recorder:
         if lost:
             raise RunError(f"{self.folder.uri}: {lost} rows could not be written: {self.problem}")
 
-    def _append(self, table: str, rows: list[Row]) -> None:
+    def _append(self, table: str, rows: list[_Row]) -> None:
         try:
             self.folder.append(table, rows)
         except (TypeError, ValueError, OverflowError):
@@ -222,7 +222,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def _fault(table: str, row: Row) -> str | None:
+def _fault(table: str, row: _Row) -> str | None:
     try:
         build(TABLES[table], [row])
     except (TypeError, ValueError, OverflowError) as error:

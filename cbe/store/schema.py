@@ -112,8 +112,8 @@ TRIALS = _table(
     "study revision",
     *_columns("string", "study trial"),
     ("revision", "int64"),
-    # role: search or confirm; preset: paper, base or null; state: running, completed, pruned, failed,
-    # infeasible or interrupted; params and config: JSON of the point sampled and of the whole config
+    # role: search or confirm; preset: paper, base or null; state: see states.py;
+    # params and config: JSON of the point sampled and of the whole config
     *_columns("string", "role preset state config_id params config"),
     *_columns("int64", "seed label_split"),
     ("split", "string"),  # digest

@@ -19,12 +19,15 @@ from cbe.errors import ConfigError
 from cbe.spec import StudyConfig, TrainConfig
 from cbe.spec.identity import config_id
 from cbe.spec.search import applicable, grid, values_of
+from cbe.spec.terms import PRESETS, Pair, Role
 from cbe.ssl import resolve
 from cbe.store.folder import DATA_FILE, StudyFolder
-from cbe.study.assignment import Assignment, Pair
+from cbe.store.rows import Row, pair_of
+from cbe.store.states import FINAL
+from cbe.study.assignment import Assignment
 from cbe.study.budget.guard import BudgetGuard
-from cbe.study.confirmation import Row, confirmations, presets, winners
-from cbe.study.ledger import FINAL, Ledger
+from cbe.study.confirmation import confirmations, presets, winners
+from cbe.study.ledger import Ledger
 from cbe.study.search.survivors import has_not_ended, promotions
 from cbe.study.trial.process import newest
 
@@ -39,7 +42,7 @@ class Agenda:
     def __init__(
         self, study: StudyConfig, folder: StudyFolder, ledger: Ledger, budget_guard: BudgetGuard | None = None
     ) -> None:
-        self.stage: Literal["search", "confirm"] = "search"
+        self.stage: Role = "search"
         self.over = False  # nothing will follow, though some may still run
         self.cut_short: str | None = None  # why the search had fewer trials than it might
         self._study, self._ledger, self._sampling = study, ledger, ledger.sampling
@@ -103,7 +106,7 @@ class Agenda:
         # What runs may reopen a verdict: pairs count in their order.
         return self.stage == "confirm" and not self._runs() and not self._missing_confirmations()
 
-    def _runs(self, role: str | None = None) -> bool:
+    def _runs(self, role: Role | None = None) -> bool:
         rows = self._ledger.rows.copy().values()
         return any(row["state"] == "running" and role in (None, row["role"]) for row in rows)
 
@@ -167,7 +170,7 @@ class Agenda:
         """Whether a race has had its trials on the first pair."""
         first, rows = self._study.pairs[0], self._ledger.in_role("search")
         begun = [row for row in rows if row["state"] != "infeasible"]
-        on_first = sum((row["seed"], row["label_split"]) == first for row in begun)
+        on_first = sum(pair_of(row) == first for row in begun)
         return on_first >= self._study.first_pair_trials
 
     def _promotions(self) -> list[Assignment]:
@@ -180,11 +183,10 @@ class Agenda:
         return has_not_ended(self._ledger.in_role("search"), self._study.pairs[:-1])
 
     def _missing_presets(self) -> Iterator[Assignment]:
-        have = {(row["preset"], row["seed"], row["label_split"]) for row in self._ledger.in_role("search")}
+        have = {(row["preset"], *pair_of(row)) for row in self._ledger.in_role("search")}
         have |= {(again.preset, *again.pair) for again in self._again if again.role == "search"}
-        fixed: tuple[Literal["paper", "base"], ...] = ("paper", "base")
         for pair in self._study.pairs[:1] if self._study.is_race else self._study.pairs:
-            for preset in fixed:
+            for preset in PRESETS:
                 if (preset, *pair) not in have:
                     bare = Assignment("", "search", pair, preset=preset)
                     yield replace(bare, point=self._point(bare))
@@ -201,7 +203,7 @@ class Agenda:
         have: dict[str, set[Pair]] = {}
         for row in self._ledger.in_role("search"):
             if not row["preset"] and row["state"] != "infeasible":
-                have.setdefault(row["params"], set()).add((row["seed"], row["label_split"]))
+                have.setdefault(row["params"], set()).add(pair_of(row))
         for params, pairs in have.items():
             for pair in self._study.pairs:
                 if pair not in pairs:
@@ -210,7 +212,7 @@ class Agenda:
     def _missing_grid(self) -> Iterator[Assignment]:
         if self._study.sampler.name != "grid":
             return
-        done = ((row["config_id"], row["seed"], row["label_split"]) for row in self._ledger.in_role("search"))
+        done = ((row["config_id"], *pair_of(row)) for row in self._ledger.in_role("search"))
         have = {*done, *(self._identity(preset) for preset in self._presets)}
         impossible = [row["params"] for row in self._ledger.in_role("search") if row["state"] == "infeasible"]
         for point in grid(self._study):
@@ -244,13 +246,13 @@ def _unfinished(folder: StudyFolder, ledger: Ledger) -> Iterator[Assignment]:
     for name, row in ledger.rows.items():
         if row["state"] not in FINAL:
             number = told[name].number if name in told else None
-            point, pair = json.loads(row["params"]), (row["seed"], row["label_split"])
+            point, pair = json.loads(row["params"]), pair_of(row)
             resume = newest(folder, name, ledger.recorder.recorded_step(name), _interval(row))
             yield Assignment(name, row["role"], pair, point, row["preset"], number, resume)
     for name, trial in told.items():  # what a driver did before it died, and the store has not heard of
         if name not in ledger.rows:
             pair, preset = (
-                (trial.user_attrs["seed"], trial.user_attrs["label_split"]),
+                pair_of(trial.user_attrs),
                 trial.user_attrs["preset"],
             )
             yield Assignment(name, "search", pair, dict(trial.params), preset, trial.number)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from cbe.spec import StudyConfig, TrainConfig
-
-Role = Literal["search", "confirm"]
-Preset = Literal["paper", "base"]
-Pair = tuple[int, int]  # seed, label split
+from cbe.spec.terms import Pair, Preset, Role
 
 
 @dataclass(frozen=True)

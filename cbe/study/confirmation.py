@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import isfinite
-from typing import Any
 
 from cbe.configs import grouped, in_order, is_ahead
 from cbe.spec import StudyConfig
-from cbe.study.assignment import Assignment, Pair
+from cbe.spec.terms import Pair
+from cbe.store.rows import Row, pair_of
+from cbe.study.assignment import Assignment
 from cbe.verdicts import compare
-
-Row = Mapping[str, Any]
 
 
 def winners(study: StudyConfig, rows: Iterable[Row]) -> list[Row]:
@@ -31,7 +30,7 @@ def winners(study: StudyConfig, rows: Iterable[Row]) -> list[Row]:
 def runs_of(rows: Iterable[Row]) -> dict[Pair, float]:
     """The objective of each pair that was trained to the end."""
     return {
-        (row["seed"], row["label_split"]): row["objective"]
+        pair_of(row): row["objective"]
         for row in rows
         if row["state"] == "completed" and isfinite(row["objective"])
     }
@@ -46,7 +45,7 @@ def confirmations(
     against the base is known needs no more, and the base none once all others are decided.
     """
     confirmed = [row for row in rows if row["role"] == "confirm"]
-    done = {(row["config_id"], row["seed"], row["label_split"]) for row in confirmed}
+    done = {(row["config_id"], *pair_of(row)) for row in confirmed}
     distinct = {row["config_id"]: row for row in configs}
     base_id = next((key for key, row in distinct.items() if row["preset"] == "base"), None)
     base = runs_of(row for row in confirmed if row["config_id"] == base_id)

@@ -1,4 +1,4 @@
-"""Who drives a study, whether it lives, and how it is asked to stop."""
+"""Who drives a study, and how it is asked to stop."""
 
 from __future__ import annotations
 
@@ -8,71 +8,22 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from cbe.configs import Row, shown_state
 from cbe.errors import CbeError, InputError
 from cbe.store.folder import StudyFolder
+from cbe.store.states import STATUS, born, status
 from cbe.study.periodic import every
 
-STATUS = "status.json"
 STOP = "stop"
 BEAT_S = 2.0
-SILENT_S = 20.0  # a driver on another machine that was not heard for so long is gone
 
 
 class Beating(Protocol):
     """What a driver tells of itself every few seconds."""
 
     def to_plain(self) -> dict[str, Any]: ...
-
-
-@dataclass(frozen=True)
-class Status:
-    """The last that was heard of a study's driver."""
-
-    plain: dict[str, Any]
-
-    @property
-    def state(self) -> str:
-        """running, finished, stopped, or interrupted where a driver is gone without a word."""
-        said = str(self.plain.get("state", "new"))
-        return "interrupted" if said == "running" and not self.alive else said
-
-    @property
-    def alive(self) -> bool:
-        if self.plain.get("state") != "running":
-            return False
-        if self.plain.get("host") == socket.gethostname():
-            return _runs(int(self.plain.get("pid") or 0), self.plain.get("born"))
-        return time.time() - float(self.plain.get("beat", 0)) < SILENT_S
-
-    @property
-    def paused(self) -> frozenset[str]:
-        """The trials that waited for the scheduler."""
-        said = self.plain.get("paused")
-        return frozenset(map(str, said)) if isinstance(said, list) else frozenset()
-
-    def state_of(self, trial: Row) -> str:
-        """A trial's state as a reader sees it."""
-        return shown_state(trial, alive=self.alive, paused=self.paused)
-
-    @property
-    def elapsed_s(self) -> float:
-        """How long drivers have run, all starts of the study together."""
-        said = self.plain.get("elapsed_s")
-        return float(said) if isinstance(said, int | float) and said > 0 else 0.0
-
-
-def status(folder: StudyFolder) -> Status:
-    content = folder.read(STATUS)
-    try:
-        plain = json.loads(content) if content else {}
-    except ValueError:  # no driver writes such a thing
-        plain = {}
-    return Status(plain if isinstance(plain, dict) else {})
 
 
 def ask_to_stop(folder: StudyFolder) -> None:
@@ -135,25 +86,3 @@ class Claim:
         plain = {**self._who, "beat": time.time(), **so_far, **known}
         content = json.dumps(plain, indent=1, default=str)
         self._folder.write(STATUS, content.encode())
-
-
-def born(pid: int) -> int | None:
-    """When a process of this machine began, so that another with its number is not taken for it."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return int(file.read().rpartition(")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def _runs(pid: int, since: int | None) -> bool:
-    if pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    now = born(pid)
-    return since is None or now is None or now == since

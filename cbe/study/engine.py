@@ -27,12 +27,14 @@ from cbe.spec import StudyConfig
 from cbe.ssl.world import World
 from cbe.store.folder import DATA_FILE, Store, StudyFolder
 from cbe.store.recorder import Recorder
+from cbe.store.rows import pair_of
+from cbe.store.states import FINAL
 from cbe.study.agenda import Agenda
 from cbe.study.assignment import Assignment
 from cbe.study.budget.guard import BudgetGuard
 from cbe.study.control import Claim, stop_was_asked
 from cbe.study.dispatch import Dispatch, Halt, Listener
-from cbe.study.ledger import FINAL, Ledger, Reports
+from cbe.study.ledger import Ledger, Reports
 from cbe.study.lifecycle import journal
 from cbe.study.progress import Progress, Watch
 from cbe.study.scaling import cluster
@@ -291,4 +293,4 @@ def _searched(ledger: Ledger, trial: str, reports: Reports) -> Iterator[Curve]:
     row, metric = ledger.rows[trial], ledger.study.objectives[0].metric
     if row["role"] == "search" and not row["preset"]:
         objective = [(each["step"], each[metric]) for each in reports if each.get(metric) is not None]
-        yield Curve(trial, objective, (row["seed"], row["label_split"]))
+        yield Curve(trial, objective, pair_of(row))

@@ -16,8 +16,10 @@ import pyarrow.compute as pc
 from cbe.errors import ConfigError
 from cbe.spec import StudyConfig, TrainConfig
 from cbe.spec.identity import columns, config_id
+from cbe.spec.terms import Role
 from cbe.ssl import resolve
 from cbe.store.recorder import Recorder
+from cbe.store.states import FINAL
 from cbe.study.assignment import Assignment
 from cbe.study.search.sampling import Sampling
 from cbe.study.trial.provenance import provenance
@@ -26,7 +28,6 @@ from cbe.training.summary import Summary
 
 Reports = Sequence[Mapping[str, Any]]  # evaluations of a trial, in the order of steps
 
-FINAL = ("completed", "pruned", "failed", "infeasible")
 SAME_ERROR_LIMIT = 3
 # What a report says of the trial rather than of the step.
 _OF_THE_TRIAL = ("parameters", "macs", "device", "node", "split")
@@ -255,7 +256,7 @@ class Ledger:
         """Lets nothing new start and everything that runs stop, to be resumed some day."""
         self.stop_reason = self.stop_reason or why
 
-    def in_role(self, role: str) -> Iterator[Mapping[str, Any]]:
+    def in_role(self, role: Role) -> Iterator[Mapping[str, Any]]:
         return (row for row in self.rows.values() if row["role"] == role)
 
     @property

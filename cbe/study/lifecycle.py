@@ -17,7 +17,7 @@ from cbe.spec.changes import FREE_IN_A_STUDY, Difference, differences, require_s
 from cbe.spec.files import read_config_text
 from cbe.spec.suggestions import did_you_mean
 from cbe.store.folder import STUDY_FILE, Store, StudyFolder
-from cbe.study.control import STATUS, status
+from cbe.store.states import STATUS, status
 from cbe.study.search.earlier_studies import find
 
 _OLDER = re.compile(r"study\.(\d+)\.yaml")

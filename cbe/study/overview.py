@@ -13,17 +13,14 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from cbe.configs import leader, shown_state
+from cbe.configs import leader
 from cbe.errors import InputError
 from cbe.spec import StudyConfig
 from cbe.store.folder import Store, StudyFolder
-from cbe.study.control import Status, status
+from cbe.store.rows import Row
+from cbe.store.states import COUNTED, UNDER_WAY, Status, current_trials, status
 from cbe.study.lifecycle import journal, load
 
-Row = Mapping[str, Any]
-
-ENDED = ("completed", "pruned", "failed")
-UNDER_WAY = ("queued", "starting", "running", "stopping")  # the first two and the last as a service says
 _COLUMNS = (
     *("trial", "role", "preset", "state", "config_id", "params", "seed", "label_split", "step", "steps"),
     *("objective", "last_test_error", "wall_s", "gpu_s", "cost_usd", "started", "updated"),
@@ -56,7 +53,7 @@ class Overview:
 
     study: str
     question: str
-    state: str  # new, running, finished, stopped, interrupted; unreadable where its file is no study
+    state: str  # one of STUDY_STATES; queued, starting, stopping and failed as a service says
     why: str | None  # it stopped, was interrupted or cannot be read
     stage: str | None  # search or confirm
     search: StageProgress | None
@@ -81,7 +78,8 @@ class Overview:
         return self.state in UNDER_WAY
 
     def to_plain(self) -> dict[str, Any]:
-        return asdict(self) | {"updated": self.updated.isoformat() if self.updated else None}
+        updated = self.updated.isoformat() if self.updated else None
+        return asdict(self) | {"under_way": self.under_way, "updated": updated}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Overview:
@@ -170,10 +168,9 @@ def followed(look: Callable[[], Details], every_s: float = 1.0) -> Iterator[Deta
 
 
 def _rows(folder: StudyFolder, last: Status) -> list[Row]:
-    """All trials as readers see them; what is no number is none."""
-    rows, alive = folder.table("trials", _COLUMNS).to_pylist(), last.alive
+    """All trials; what is no number is none."""
+    rows = current_trials(folder, _COLUMNS, last=last).to_pylist()
     for row in rows:
-        row["state"] = shown_state(row, alive=alive, paused=last.paused)
         row.update((key, None) for key in _NUMBERS if not _is_finite(row[key]))
     return in_order(rows)
 
@@ -190,7 +187,7 @@ def _overview(study: StudyConfig, last: Status, rows: Sequence[Row]) -> Overview
         study=study.name,
         question=study.question,
         state=last.state,
-        why=said.get("stop_reason") or said.get("why"),
+        why=last.why,
         stage=_stage(last) or ("search" if search.done < search.total else "confirm" if most else None),
         search=search,
         confirm=StageProgress(_ended(confirmed), said.get("confirmations", most)),
@@ -227,7 +224,7 @@ def _unspent(study: StudyConfig, last: Status, spent: Spent, confirmed: int) -> 
 
 
 def _ended(rows: Sequence[Row]) -> int:
-    return sum(row["state"] in ENDED for row in rows)
+    return sum(row["state"] in COUNTED for row in rows)
 
 
 def _is_finite(value: float | None) -> bool:

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from cbe.configs import Leader, leader, shown_state
+from cbe.configs import Leader, leader
 from cbe.spec import StudyConfig
+from cbe.spec.terms import Role
+from cbe.store.rows import Row
+from cbe.store.states import TRAINED, TrialState, current
 from cbe.study.agenda import Agenda
 from cbe.study.ledger import Ledger
-from cbe.study.overview import Row
 from cbe.study.progress_view import chosen, done
 
 Watch = Callable[["Progress"], AbstractContextManager[Any]]  # shows a study while it runs
@@ -69,11 +71,10 @@ class Progress:
         over = self.agenda.over and not self.rows(state="running") and not self.rows(state="paused")
         return "finished" if over else self.agenda.stage
 
-    def rows(self, role: str | None = None, state: str | None = None) -> list[Row]:
+    def rows(self, role: Role | None = None, state: TrialState | None = None) -> list[Row]:
         paused = self.ledger.paused_trials
         rows = self.ledger.rows.copy().values()
-        told = [row | {"state": shown_state(row, alive=True, paused=paused)} for row in rows]
-        return chosen(told, role, state)
+        return chosen([current(row, alive=True, paused=paused) for row in rows], role, state)
 
     @property
     def elapsed_s(self) -> float:
@@ -100,7 +101,7 @@ class Progress:
     @property
     def eta_s(self) -> tuple[float, float] | None:
         """Seconds left at least and at most: as trials were so far, and if none were stopped early."""
-        ended = [row for row in self.rows() if row["state"] in ("completed", "pruned")]
+        ended = [row for row in self.rows() if row["state"] in TRAINED]
         rates = [row["wall_s"] / row["step"] for row in ended if row["step"] and row["wall_s"]]
         if not rates:
             return None

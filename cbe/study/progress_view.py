@@ -6,8 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from cbe.configs import Leader, Role, counts, pair_of
-from cbe.study.overview import ENDED, Details, Row
+from cbe.configs import Leader, counts
+from cbe.spec.terms import Role
+from cbe.store.rows import Row, pair_of
+from cbe.store.states import COUNTED, TrialState
+from cbe.study.overview import Details
 
 
 class Shown(Protocol):
@@ -35,7 +38,7 @@ class Shown(Protocol):
     def confirm_total(self) -> int:
         """Runs of the confirmation; at most, while the search goes on."""
 
-    def rows(self, role: str | None = None, state: str | None = None) -> Sequence[Row]: ...
+    def rows(self, role: Role | None = None, state: TrialState | None = None) -> Sequence[Row]: ...
     @property
     def leader(self) -> Leader | None:
         """The config that ranks first; None before a trial was trained to its end."""
@@ -98,7 +101,7 @@ class Told:
         part = self.details.overview.confirm
         return part.total if part else 0
 
-    def rows(self, role: str | None = None, state: str | None = None) -> list[Row]:
+    def rows(self, role: Role | None = None, state: TrialState | None = None) -> list[Row]:
         return chosen(self.details.trials, role, state)
 
     @property
@@ -144,11 +147,11 @@ class Told:
         return [about.state] if about.state in ("queued", "starting") else []
 
 
-def chosen(rows: Iterable[Row], role: str | None, state: str | None) -> list[Row]:
+def chosen(rows: Iterable[Row], role: Role | None, state: TrialState | None) -> list[Row]:
     """The rows of one part, or in one state, of a study."""
     return [row for row in rows if role in (None, row["role"]) and state in (None, row["state"])]
 
 
-def done(shown: Shown, role: str) -> int:
+def done(shown: Shown, role: Role) -> int:
     """Trials of one part that have ended."""
-    return sum(row["state"] in ENDED for row in shown.rows(role))
+    return sum(row["state"] in COUNTED for row in shown.rows(role))

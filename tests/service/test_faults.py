@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cbe.service.queue.embedded_ray import Head, started
-from cbe.study.control import status
+from cbe.store.states import status
 from tests.conftest import free_port
 from tests.service.conftest import CBE, NOBODY, SECRETS, Served, serving, text_of
 from tests.study.conftest import curve, rows

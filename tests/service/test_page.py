@@ -21,7 +21,7 @@ from cbe.service.queue import submissions
 from cbe.service.queue.embedded_ray import Head
 from cbe.service.queue.submissions import Submission
 from cbe.store.folder import Store
-from cbe.study.control import born
+from cbe.store.states import born
 from tests.browser import Shown
 from tests.made import HOSTILE, Made, finished, status
 from tests.service.conftest import Served, jobs_at, text_of

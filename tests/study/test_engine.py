@@ -18,7 +18,7 @@ from cbe.errors import RunError
 from cbe.report.lookup import data_facts
 from cbe.spec import StudyConfig
 from cbe.store.folder import Store, StudyFolder
-from cbe.study.control import status
+from cbe.store.states import status
 from cbe.study.trial.log import read_log
 from tests.study.bodies import bowl
 from tests.study.conftest import actors, curve, groups, rows, run, study

@@ -11,6 +11,7 @@ import pytest
 from cbe.models.export import export_model
 from cbe.spec import StudyConfig
 from cbe.store.folder import DATA_FILE, Store, StudyFolder
+from cbe.store.rows import pair_of
 from cbe.study.assignment import Assignment
 from cbe.study.lifecycle import begin
 from cbe.study.trial.reuse import reusable_runs
@@ -185,7 +186,7 @@ def test_a_driver_that_dies_while_it_takes_runs_over_leaves_nothing_twice(lost: 
     again = ran(config, tmp_path)
     found = rows(again.folder)
     assert {row["state"] for row in found.values()} == {"completed"}
-    runs = [(row["role"], row["config_id"], row["seed"], row["label_split"]) for row in found.values()]
+    runs = [(row["role"], row["config_id"], *pair_of(row)) for row in found.values()]
     assert len(set(runs)) == len(runs)
     assert [found[name]["loss_weights_lb"] for name in again.trained] == [2.5]
     for name in found:

@@ -17,8 +17,8 @@ from scipy.stats import ttest_rel
 from cbe.configs import grouped
 from cbe.errors import ConfigError
 from cbe.spec import StudyConfig, read_config
-from cbe.spec.settings import PRESETS
-from cbe.study.assignment import Assignment, Pair
+from cbe.spec.terms import PRESETS, Pair
+from cbe.study.assignment import Assignment
 from cbe.study.search.survivors import is_worse, promotions, survivors
 from tests.study.conftest import rows, study
 from tests.study.test_agenda import Driver
@@ -165,7 +165,7 @@ def test_few_trials_give_fewer_pairs(trials: int, pairs: int, first: int) -> Non
 def test_a_race_has_as_many_trials_as_its_budget_at_most(trials: int, pairs: int | None) -> None:
     config = race(trials, scheduler={"name": "race", "pairs": pairs})
     levels = range(1, len(config.pairs))
-    further = sum(PRESETS + config.survivors(level) for level in levels)
+    further = sum(len(PRESETS) + config.survivors(level) for level in levels)
     first = config.first_pair_trials
     assert first == min(trials, 3) or (first >= 3 and first + further == trials)
     if pairs is None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from cbe.cli.progress.leader import leading
-from cbe.study.overview import Row
+from cbe.store.rows import Row
 from cbe.study.progress_view import Shown, done
 from cbe.words import clean, figure, first_line, span
 

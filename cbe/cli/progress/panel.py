@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cbe.cli.progress.leader import leading, upcoming
+from cbe.spec.terms import Role
 from cbe.study.progress_view import Shown, done
 from cbe.words import clean, counts, duration, figure, first_line, point, span
 
@@ -37,7 +38,8 @@ def panel(shown: Shown, width: int, height: int, advice: Iterable[Text] = ()) ->
 
 
 def _stages(shown: Shown) -> Lines:
-    for role, total in (("search", shown.trials), ("confirm", shown.confirm_total)):
+    totals: dict[Role, int] = {"search": shown.trials, "confirm": shown.confirm_total}
+    for role, total in totals.items():
         if total:
             ended = done(shown, role)
             most = " at most" if role == "confirm" and shown.searching else ""

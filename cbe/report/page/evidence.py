@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cbe.configs import Row, grouped, is_finite
+from cbe.configs import grouped, is_finite
 from cbe.errors import InputError
 from cbe.names import config_names, trial_order
 from cbe.report.best import Answer, Ranked, best
@@ -21,7 +21,10 @@ from cbe.report.lookup import data_facts, read_study
 from cbe.report.machines import MachineHistory, machines
 from cbe.report.progress import Progress, read_progress
 from cbe.spec import Objective, StudyConfig
+from cbe.spec.terms import PRESETS
 from cbe.store.folder import StudyFolder
+from cbe.store.rows import Row
+from cbe.store.states import current_trials, status
 
 Curve = Mapping[str, Sequence[Any]]  # columns of `metrics` in order of step
 Matrices = Mapping[str, Sequence[Sequence[float]]]  # the last ones of a trial, by kind
@@ -126,10 +129,9 @@ def gather(folder: StudyFolder) -> Evidence:
 def gather_any(folder: StudyFolder) -> Evidence:
     """Reads a study, also before its first trial."""
     study, now = read_study(folder), datetime.now(UTC)
-    rows = folder.table("trials", _TRIALS).to_pylist()
+    last = status(folder)
+    rows = current_trials(folder, _TRIALS, last=last).to_pylist()
     rows.sort(key=trial_order)
-    progress = read_progress(folder, now)
-    rows = [row | {"state": progress.state_of(row)} for row in rows]
     answer, reason = _answer(folder, study, rows)
     chosen = [trial for ranked in _chosen(answer).values() for trial in ranked.trials]
     return Evidence(
@@ -139,7 +141,7 @@ def gather_any(folder: StudyFolder) -> Evidence:
         confusions=_confusions(folder, chosen),
         answer=answer,
         no_answer=reason,
-        progress=progress,
+        progress=read_progress(last),
         read=now,
         machines=machines(folder),
         data=_data(folder),
@@ -163,7 +165,7 @@ def _chosen(answer: Answer | None) -> dict[str, Ranked]:
     found: dict[str, Ranked] = {}
     for ranked in answer.ranked if answer else ():
         found.setdefault(ranked.preset or "chosen", ranked)
-    return {name: found[name] for name in ("chosen", "paper", "base") if name in found}
+    return {name: found[name] for name in ("chosen", *PRESETS) if name in found}
 
 
 def _drawn(rows: Sequence[Row], chosen: Sequence[str]) -> list[str]:

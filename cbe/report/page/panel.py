@@ -12,10 +12,11 @@ from typing import Any
 
 from cbe.report.page.numbers import METRICS, axis_title
 from cbe.spec.search import Parameter
+from cbe.spec.terms import PRESETS
 
 Figure = dict[str, Any]
 
-COLOURS = {part: f"var(--{part})" for part in ("chosen", "paper", "base")}
+COLOURS = {part: f"var(--{part})" for part in ("chosen", *PRESETS)}
 BANDS = {part: f"var(--{part}-band)" for part in COLOURS}
 NAMES = {"chosen": "best searched", "paper": "paper", "base": "base"}
 DASHES = {"chosen": "solid", "paper": "dash", "base": "dot"}  # told apart without colour, too

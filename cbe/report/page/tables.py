@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from cbe import __version__
-from cbe.configs import Row, is_finite
+from cbe.configs import is_finite
 from cbe.report.best import Answer, Ranked
 from cbe.report.page.evidence import Evidence, point_of
 from cbe.report.page.numbers import METRICS, figure, number, usd
@@ -18,9 +18,10 @@ from cbe.report.page.panel import shown
 from cbe.report.paired import Difference
 from cbe.report.published import data_name, labels
 from cbe.spec import Parameter, StudyConfig
+from cbe.store.rows import Row, pair_of
+from cbe.store.states import TRIAL_STATES
 from cbe.words import NOTHING, duration, plural, point
 
-STATES = ("completed", "pruned", "running", "paused", "interrupted", "failed", "infeasible")
 _MOST_TEXT = 600  # characters of an error
 
 
@@ -170,7 +171,7 @@ def _line(evidence: Evidence, row: Row) -> TrialLine:
 def spent(evidence: Evidence) -> list[Spent]:
     """By state, and of all together as the last."""
     whole = _sum(evidence.rows, "wall_s")
-    states = [state for state in STATES if evidence.counts[state]]
+    states = [state for state in TRIAL_STATES if evidence.counts[state]]
     groups = [(state, [row for row in evidence.rows if row["state"] == state]) for state in states]
     return [
         Spent(
@@ -192,7 +193,7 @@ def _sum(rows: Iterable[Row], column: str) -> float:
 def facts(evidence: Evidence) -> list[tuple[str, str]]:
     """The study in a few words each."""
     study, rows = evidence.study, evidence.rows
-    by_state = " · ".join(f"{n:,} {state}" for state in STATES if (n := evidence.counts[state]))
+    by_state = " · ".join(f"{n:,} {state}" for state in TRIAL_STATES if (n := evidence.counts[state]))
     data = f"{data_name(study.data)} with {labels(study.data)} labels"
     found = [
         ("Trials", by_state),
@@ -237,7 +238,7 @@ def _cost(rows: Sequence[Row]) -> str:
 
 
 def _pairs(rows: Iterable[Row]) -> str:
-    pairs = {(row["seed"], row["label_split"]) for row in rows if row["seed"] is not None}
+    pairs = {pair_of(row) for row in rows if row["seed"] is not None}
     if not pairs:
         return ""
     seeds, splits = (sorted({pair[at] for pair in pairs}) for at in (0, 1))
@@ -259,7 +260,7 @@ def banner(evidence: Evidence) -> str:
         under_way, paused = plural(evidence.counts["running"], "trial"), evidence.counts["paused"]
         more = f" and {paused:,} paused" if paused else ""
         return f"Running: {under_way} under way{more} as of {at}. All figures may still change."
-    if progress.state == "silent":
+    if progress.state == "interrupted" and not progress.why:  # its driver was killed
         return f"Not finished as of {at}: its driver last reported at {moment(progress.heard)}."
     why = f" ({progress.why})" if progress.why else ""
     said = {"stopped": "stopped before its end", "interrupted": "interrupted"}.get(progress.state)

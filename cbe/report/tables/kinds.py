@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from statistics import mean
 
-from cbe.configs import Config, Row
+from cbe.configs import Config
 from cbe.report import published
 from cbe.report.tables.render import PAPER, PaperTable
 from cbe.report.tables.runs import ERRORS, NOTHING, Runs, called, cell, named
 from cbe.spec import StudyConfig
 from cbe.spec.registry import ENSEMBLES, METHODS
+from cbe.store.rows import Row
 
 _METHODS, _ENSEMBLES = list(METHODS), list(ENSEMBLES)
 

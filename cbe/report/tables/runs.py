@@ -10,13 +10,14 @@ from functools import cached_property
 from statistics import mean, stdev
 from typing import Literal
 
-from cbe.configs import Config, Role, Row, deciding_role, grouped, is_finite, pair_of
+from cbe.configs import Config, deciding_role, grouped, is_finite
 from cbe.names import config_names
 from cbe.report.best import Ranked, best
-from cbe.report.paired import Pair
 from cbe.report.published import DATA, NAMES, data_name, labels, setting
 from cbe.spec import StudyConfig
+from cbe.spec.terms import Pair, Role
 from cbe.store.folder import StudyFolder
+from cbe.store.rows import Row, pair_of
 
 Error = Literal["last", "median", "best"]
 ERRORS: dict[Error, str] = {

@@ -27,7 +27,8 @@ from cbe.spec import StudyConfig
 from cbe.spec.changes import differences
 from cbe.spec.files import read_config_text
 from cbe.store.folder import STUDY_FILE, Store
-from cbe.study.control import ask_to_stop, status, stop_was_asked
+from cbe.store.states import status
+from cbe.study.control import ask_to_stop, stop_was_asked
 from cbe.study.lifecycle import differing, told
 from cbe.study.overview import Details, Overview, details, overview
 
@@ -149,7 +150,7 @@ class Direct:
             return False
         folder = store.study(job.study)
         said, since = status(folder), job.started.timestamp() if job.started else 0.0
-        over = said.state in ("finished", "stopped") and float(said.plain.get("beat", 0)) > since
+        over = said.over and float(said.plain.get("beat", 0)) > since
         return over or stop_was_asked(folder)
 
     def _never_began(self, job: Job) -> bool:

@@ -17,15 +17,13 @@ from typing import Any
 from cbe.errors import CbeError, InputError
 from cbe.service.live.study_status import StudyStatus
 from cbe.store.folder import Store
-from cbe.study.control import status
+from cbe.store.states import FINAL, status
 from cbe.study.overview import Details, details, overview
 
 LOOK_S = 1.0
 REMOTE_S = 15.0  # between looks at a study at rest in a bucket
 QUIET_S = 15.0  # after which a listener is told that the line still stands
 STILL_HERE = b": still here\n\n"
-ACTIVE = ("queued", "starting", "running", "stopping")
-ENDED = ("completed", "pruned", "failed", "infeasible")
 
 Plain = dict[str, Any]
 Stand = Callable[[Details], StudyStatus]
@@ -77,7 +75,7 @@ class Snapshot:
     def ended(self) -> tuple[tuple[str, str, str | None], ...]:
         """The trials that have ended: an answer changes with these alone."""
         return tuple(
-            (name, row["state"], row["updated"]) for name, row in self.rows.items() if row["state"] in ENDED
+            (name, row["state"], row["updated"]) for name, row in self.rows.items() if row["state"] in FINAL
         )
 
 
@@ -186,7 +184,7 @@ class StudyWatcher:
     def _look_at(self, name: str) -> bool:
         """Whether a study has changed since it was last looked at."""
         seen, folder, now = self._seen.get(name), self.store.study(name), time.monotonic()
-        resting = seen is not None and seen.snapshot.state not in ACTIVE
+        resting = seen is not None and not seen.snapshot.study_status.overview.under_way
         dear = seen is not None and resting and not self.store.location.local
         if seen and dear and now - seen.looked < REMOTE_S:
             if self.stand(seen.found) == seen.snapshot.study_status:

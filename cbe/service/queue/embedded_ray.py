@@ -26,7 +26,7 @@ import httpx
 
 from cbe.errors import RunError
 from cbe.files import replace_file
-from cbe.study.control import born
+from cbe.store.states import born
 
 START_S = 60.0
 SECRETS = ("CBE_NOTIFY", "CBE_TOKEN")  # which are the service's, and no trial's

@@ -24,7 +24,8 @@ from cbe.service.queue.ray_jobs import Job, Jobs, RayAway, unused
 from cbe.service.queue.submissions import Submission
 from cbe.store.folder import Store
 from cbe.store.redact import redact
-from cbe.study.control import Status, status, stop_was_asked
+from cbe.store.states import Status, status
+from cbe.study.control import stop_was_asked
 
 LOSSES = 3  # drivers lost with their node after which a study is no longer started again by itself
 LOOK_S = 1.0  # between looks at the jobs while any study runs or waits
@@ -200,7 +201,7 @@ class Reconciler:
         """Before the cluster itself ends: what runs waits for its turn again, and counts as no loss."""
         with self.lock:
             for entry in self.entries.values():
-                if not entry.running or entry.heard.state in ("finished", "stopped"):
+                if not entry.running or entry.heard.over:
                     continue
                 asked = entry.stop_asked or stop_was_asked(self._store.study(entry.study))
                 wanted = replace(entry.submission, started=None, wanted="rest" if asked else "run")

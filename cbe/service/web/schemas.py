@@ -73,6 +73,7 @@ class StandingShape(BaseModel):
     spent: Spent
     cut_short: str | None
     unspent: dict[str, float] | None
+    under_way: bool
     owner: str | None
     priority: int
     submitted: datetime | None

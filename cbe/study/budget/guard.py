@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any, Protocol
+from typing import Protocol
 
+from cbe.store.rows import Row
 from cbe.study.assignment import Assignment
 from cbe.study.ledger import Ledger
-
-Row = Mapping[str, Any]
 
 STOP_S = 0.1  # that a trial takes to hear of the end and to keep a checkpoint
 MOST_RESERVED = 0.5  # of a limit, however long the confirmation may take

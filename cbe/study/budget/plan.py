@@ -17,7 +17,7 @@ from cbe.data import Dataset, open_dataset, open_pool
 from cbe.errors import InputError
 from cbe.spec import StudyConfig, TrainConfig
 from cbe.spec.identity import config_id
-from cbe.spec.settings import PRESETS
+from cbe.spec.terms import PRESETS
 from cbe.ssl import resolve
 from cbe.study.trial.process import use_resources
 from cbe.training.evaluate import Evaluator
@@ -155,7 +155,7 @@ def rungs(study: StudyConfig, trials: int) -> tuple[Rung, ...]:
 def _race(study: StudyConfig, trials: int) -> tuple[Rung, ...]:
     """Sampled trials on the first pair wait at rungs; all others run to the end."""
     first = min(trials, study.first_pair_trials) if study.is_race else trials
-    fixed = min(first, PRESETS * (1 if study.is_race else len(study.pairs)))
+    fixed = min(first, len(PRESETS) * (1 if study.is_race else len(study.pairs)))
     steps, reduction = study.scheduler.rung_steps(study.training), study.scheduler.reduction
     return tuple(
         Rung(step, trials - first + fixed + math.ceil((first - fixed) / reduction**i), trials)

@@ -27,7 +27,7 @@ from ray.tune.schedulers import TrialScheduler
 from cbe.errors import InputError
 from cbe.spec import StudyConfig
 from cbe.spec.settings import Scheduler
-from cbe.study.assignment import Pair, Preset, Role
+from cbe.spec.terms import PRESETS, Pair, Preset, Role
 from cbe.study.budget.plan import START_S, Range, Reached, reached
 from cbe.study.budget.trial_history import Course, Past
 from cbe.study.confirmation import winners
@@ -38,8 +38,6 @@ from cbe.study.search.survivors import survivors
 REPLAYS = 20
 MOST_TRIALS = 10_000
 HAND_OUT_S = 0.05  # the driver's for each trial, one after the other: the sampler's point, its row, its start
-
-_FIXED: tuple[Preset, ...] = ("paper", "base")
 
 
 @dataclass(frozen=True)
@@ -238,7 +236,7 @@ class _Replay:
 
     def _assignments(self, past: Past, rng: random.Random) -> Iterator[_Trial | None]:
         """Trials as the agenda hands them out; None: to wait for the search to end."""
-        fixed = _FIXED[: self._study.search_trials]
+        fixed = PRESETS[: self._study.search_trials]
         yield from self._raced(past, rng) if self._study.is_race else self._searched(past, rng)
         for pair in self._study.confirm_pairs:
             for preset in fixed:
@@ -260,7 +258,7 @@ class _Replay:
         """The trials of a search that runs every config on every pair."""
         trials, pairs = self._study.search_trials, self._study.pairs
         for number in range(trials):
-            preset = _FIXED[number % 2] if number < 2 * len(pairs) else None
+            preset = PRESETS[number % 2] if number < 2 * len(pairs) else None
             pair = pairs[number // 2 if preset else number % len(pairs)]
             course = past.draw(preset, number / max(1, trials - 1), rng)
             config = preset or f"sampled {number // len(pairs)}"
@@ -271,7 +269,7 @@ class _Replay:
         trials, (first, *others) = self._study.search_trials, self._study.pairs
         names = (f"t{number:04d}" for number in range(trials))
         for number, name in enumerate(islice(names, self._study.first_pair_trials)):
-            preset = _FIXED[number] if number < 2 else None
+            preset = PRESETS[number] if number < 2 else None
             course = past.draw(preset, number / max(1, trials - 1), rng)
             yield _Trial(name, "search", preset, preset or f"sampled {number}", first, course)
         for level, pair in enumerate(others, start=1):
@@ -279,9 +277,9 @@ class _Replay:
                 yield None
             courses = {row["config_id"]: row["course"] for row in self._rows}
             chosen = survivors(self._study, self._rows, level)
-            going_on = [*_FIXED, *chosen] if chosen else []
+            going_on = [*PRESETS, *chosen] if chosen else []
             for config, name in zip(going_on, names, strict=False):
-                preset = next((each for each in _FIXED if each == config), None)
+                preset = next((each for each in PRESETS if each == config), None)
                 yield _Trial(name, "search", preset, config, pair, courses[config])
 
     def _fill(self) -> None:

@@ -14,15 +14,16 @@ import numpy as np
 
 from cbe.spec import StudyConfig
 from cbe.spec.search import values_of
+from cbe.spec.terms import PRESETS, Preset, Role
 from cbe.store.folder import StudyFolder
 from cbe.store.schema import METRICS
-from cbe.study.assignment import Preset
+from cbe.store.states import OPEN, TRAINED
 from cbe.study.budget.plan import COSTLY, TRIAL_S, Probe, rungs, step_seconds
 
 GUESSES = 200  # trials made up of a probe
 RECORDED = 500  # trials of a record that are looked at, from its beginning to its end
 JUDGED = 20  # evaluations of a trial that a rule which looks at all of them is shown
-_TRAINED = ("completed", "pruned", "running", "interrupted")  # what failed says little of what will not
+_TELLING = (*TRAINED, *OPEN)  # what failed says little of what will not
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class _Trace:
     """What is recorded of a trial: seconds and objective by step, as far as it got."""
 
     preset: Preset | None
-    role: str
+    role: Role
     total: int  # steps of the whole training
     steps: Any
     seconds: Any
@@ -128,8 +129,7 @@ def recorded(study: StudyConfig, folder: StudyFolder) -> Past | None:
     searched = [each for each in traces if each.role == "search"]
     steps = judged(study)
     courses = [(each, _course(study, steps, each, searched, usual_s)) for each in traces]
-    presets: tuple[Preset, ...] = ("paper", "base")
-    fixed = {preset: tuple(course for each, course in courses if each.preset == preset) for preset in presets}
+    fixed = {preset: tuple(course for each, course in courses if each.preset == preset) for preset in PRESETS}
     sampled = tuple(course for each, course in courses if not each.preset and each.role == "search")
     other = folder.config()
     return Past(
@@ -152,7 +152,7 @@ def _traces(study: StudyConfig, folder: StudyFolder) -> tuple[list[_Trace], tupl
     curves = {name: list(some) for name, some in groupby(reports.to_pylist(), key=lambda each: each["trial"])}
     for name in sorted(curves, key=lambda name: (len(name), name)):  # as they began: t9999 before t10000
         row, curve = rows.get(name), [each for each in curves[name] if each["wall_s"] and each["step"]]
-        if row is None or row["state"] not in _TRAINED or not row["steps"] or not curve:
+        if row is None or row["state"] not in _TELLING or not row["steps"] or not curve:
             continue
         devices.add(row["device"] or "cpu")
         values = [each[metric] if in_curves else row[metric] for each in curve]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,10 +13,9 @@ from cbe.spec import StudyConfig, TrainConfig
 from cbe.spec.search import Parameter, applicable, default_search, values_of
 from cbe.spec.suggestions import did_you_mean
 from cbe.store.folder import DATA_FILE, Store, StudyFolder
+from cbe.store.rows import Row
 from cbe.study.confirmation import runs_of
 from cbe.verdicts import Verdict, compare
-
-Row = Mapping[str, Any]
 
 _COLUMNS = (
     *("trial", "role", "preset", "state", "config_id", "params", "config", "seed", "label_split"),

@@ -30,8 +30,9 @@ from optuna.trial import FrozenTrial, TrialState
 from cbe.errors import InputError
 from cbe.spec import StudyConfig
 from cbe.spec.search import applicable, order
+from cbe.spec.terms import Pair
 from cbe.store.history import AVOIDED, about, distribution, is_in_space, remembered, told
-from cbe.study.assignment import Assignment, Pair
+from cbe.study.assignment import Assignment
 from cbe.study.search.prior_sampler import PAUSED, PriorSampler, tpe
 from cbe.study.search.transfer import Transfer, with_priors
 

@@ -22,7 +22,7 @@ from ray.tune.schedulers import (
 
 from cbe.spec import StudyConfig
 from cbe.spec.search import Parameter
-from cbe.study.assignment import Pair
+from cbe.spec.terms import Pair
 from cbe.study.search.race import Race
 
 

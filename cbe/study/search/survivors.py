@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean, stdev
-from typing import Any
 
 from cbe.spec import StudyConfig
-from cbe.study.assignment import Assignment, Pair
-
-Row = Mapping[str, Any]
+from cbe.spec.terms import Pair
+from cbe.store.rows import Row, pair_of
+from cbe.store.states import OPEN
+from cbe.study.assignment import Assignment
 
 WORSE = 0.05  # the error rate of one test against the leader
 
@@ -29,7 +29,7 @@ def promotions(study: StudyConfig, rows: Iterable[Row]) -> list[Assignment]:
     A pair waits until all runs on those before it have ended. The base and the paper's config go first.
     """
     search = [row for row in rows if row["role"] == "search" and row["config_id"]]
-    begun = {(row["config_id"], row["seed"], row["label_split"]) for row in search}
+    begun = {(row["config_id"], *pair_of(row)) for row in search}
     one_of = {row["config_id"]: row for row in search}
     one_of |= {row["config_id"]: row for row in search if row["preset"]}
     fixed = [config_id for config_id, row in one_of.items() if row["preset"]]
@@ -75,13 +75,10 @@ def runs_by_config(rows: Iterable[Row]) -> dict[str, dict[Pair, float]]:
     found: dict[str, dict[Pair, float]] = {}
     for row in rows:
         if row["state"] == "completed" and math.isfinite(row["objective"]):
-            found.setdefault(row["config_id"], {})[row["seed"], row["label_split"]] = row["objective"]
+            found.setdefault(row["config_id"], {})[pair_of(row)] = row["objective"]
     return found
 
 
 def has_not_ended(search: Iterable[Row], pairs: Sequence[Pair]) -> bool:
     """Whether a run on one of these pairs has not ended."""
-    return any(
-        row["state"] in ("running", "interrupted") and (row["seed"], row["label_split"]) in pairs
-        for row in search
-    )
+    return any(row["state"] in OPEN and pair_of(row) in pairs for row in search)

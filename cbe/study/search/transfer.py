@@ -25,10 +25,11 @@ from optuna.trial import FrozenTrial
 from cbe.errors import ConfigError
 from cbe.spec import StudyConfig, TrainConfig
 from cbe.spec.search import Prior, applicable, values_of
+from cbe.spec.terms import Pair
 from cbe.ssl import resolve
 from cbe.store.history import is_in_space, remembered
-from cbe.study.assignment import Pair
-from cbe.study.search.earlier_studies import Earlier, Row, priors
+from cbe.store.rows import Row, pair_of
+from cbe.study.search.earlier_studies import Earlier, priors
 
 Values = Sequence[float]
 
@@ -71,7 +72,7 @@ def with_priors(study: StudyConfig, given: Mapping[str, Any]) -> StudyConfig:
 def _base(each: Earlier) -> dict[Pair, Values]:
     """The base's values in a study's search, by pair."""
     return {
-        (row["seed"], row["label_split"]): row["values"]
+        pair_of(row): row["values"]
         for row in each.rows
         if row["role"] == "search" and row["preset"] == "base" and _is_measured(row)
     }
@@ -85,7 +86,7 @@ def _told(
     study: StudyConfig, each: Earlier, base: Mapping[Pair, Values], reference: Values
 ) -> Iterator[FrozenTrial]:
     for row in each.rows:
-        pair = (row["seed"], row["label_split"])
+        pair = pair_of(row)
         early = row["state"] == "pruned"
         if row["role"] != "search" or pair not in base or (early and row["steps"] != study.training.steps):
             continue

@@ -29,13 +29,13 @@ from cbe.errors import ConfigError, InputError
 from cbe.spec import StudyConfig, TrainConfig
 from cbe.spec.identity import config_id
 from cbe.spec.search import applicable, values_of
+from cbe.spec.terms import Pair, Role
 from cbe.ssl import resolve
 from cbe.store.folder import DATA_FILE, Store, StudyFolder
+from cbe.store.rows import Row, pair_of
 from cbe.store.schema import FIGURES
-from cbe.study.assignment import Pair, Role
 from cbe.study.trial.provenance import provenance
 
-Row = Mapping[str, Any]
 Key = tuple[str, int, int]  # config, seed, label split
 
 _AT_ONCE = 8  # studies read
@@ -114,7 +114,7 @@ def reusable_runs(study: StudyConfig, store: Store, data: str, device: str | Non
     runs: dict[Key, list[Run]] = {}
     for run in (run for part in parts for run in part):
         row = run.row
-        runs.setdefault((row["config_id"], row["seed"], row["label_split"]), []).append(run)
+        runs.setdefault((row["config_id"], *pair_of(row)), []).append(run)
     return ReusableRuns(runs, bool(study.search_from))
 
 
@@ -125,7 +125,7 @@ def _runs(study: StudyConfig, folder: StudyFolder, data: str, device: str) -> It
         rows = folder.table("trials", [*_ABOUT, *_COPIED], _is_alike(study, device)).to_pylist()
         fixed = {config_id(resolve(made(0, 0))) for made in (study.paper_config, study.base_config)}
         pairs = {*study.pairs, *study.confirm_pairs}
-        rows = [row for row in rows if (row["seed"], row["label_split"]) in pairs]
+        rows = [row for row in rows if pair_of(row) in pairs]
         rows = [row for row in rows if row["config_id"] in fixed or _is_searched(study, row)]
         if not rows:
             return
@@ -139,7 +139,7 @@ def _runs(study: StudyConfig, folder: StudyFolder, data: str, device: str) -> It
         search = folder.table("trials", ["seed", "label_split"], pc.field("role") == "search").to_pylist()
     except (InputError, ValueError):  # a study that cannot be read has nothing to give
         return
-    searched = {(row["seed"], row["label_split"]) for row in search}
+    searched = {pair_of(row) for row in search}
     for row in sorted(rows, key=lambda row: row["trial"]):
         yield Run(folder.name, row, metrics, matrices, searched)
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from math import sqrt
 from typing import Any
 
-from cbe.configs import Row, counts
+from cbe.configs import counts
 from cbe.report.page.evidence import Evidence, point_of
 from cbe.report.page.numbers import METRICS
 from cbe.report.page.panel import SERIES, Panel, band, legend, shown, step_axis, value_axis
 from cbe.report.page.panels.paper import UNKNOWN, has_values, over_runs
 from cbe.spec import Parameter
+from cbe.store.rows import Row
 
 _KEYS = {"loss.weights.lb": "lb", "loss.weights.lv": "lv"}
 _METRICS = ("validation_error", "pseudo_accuracy")

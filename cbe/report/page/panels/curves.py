@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from cbe.configs import Row
 from cbe.report.page.evidence import Evidence
 from cbe.report.page.numbers import METRICS
 from cbe.report.page.panel import (
@@ -22,6 +21,7 @@ from cbe.report.page.panel import (
     step_axis,
     value_axis,
 )
+from cbe.store.rows import Row
 
 
 def curves(evidence: Evidence) -> Panel | None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cbe.configs import Row, counts, is_finite
+from cbe.configs import counts, is_finite
 from cbe.report.page.evidence import Evidence
 from cbe.report.page.numbers import METRICS
 from cbe.report.page.panel import ACCENT, COLOURS, MARKS, MUTED, NAMES, Panel, legend, scaled, value_axis
 from cbe.report.page.panels.hover import about
+from cbe.store.rows import Row
 from cbe.words import plural
 
-_ENDED = ("completed", "pruned", "failed", "infeasible", "interrupted")
 _MANY = 500  # trials: of more, marks are small
 
 
 def history(evidence: Evidence) -> Panel | None:
-    ended = [row for row in evidence.search if row["state"] in _ENDED]
+    ended = [row for row in evidence.search if row["state"] != "running"]
     ended.sort(key=lambda row: (row["updated"] is None, row["updated"], row["trial"]))
     places = {row["trial"]: place for place, row in enumerate(ended, start=1)}
     valued = [row for row in ended if is_finite(row["objective"])]

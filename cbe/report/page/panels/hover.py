@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cbe.configs import Row
 from cbe.report.page.evidence import Evidence, point_of
 from cbe.report.page.panel import escape, shown
+from cbe.store.rows import Row
 
 _MAX_LINES = 14  # lines
 

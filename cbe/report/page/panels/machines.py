@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cbe.report.machines import Row
 from cbe.report.page.evidence import Evidence
 from cbe.report.page.panel import ACCENT, MUTED, SERIES, THREAD, Panel, legend
+from cbe.store.rows import Row
 
 _LINES = {  # column, colour, dash, fill
     "machines": ("nodes", MUTED, "solid", "tozeroy"),

@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cbe.configs import Row, counts
+from cbe.configs import counts
 from cbe.report.page.evidence import Evidence, point_of
 from cbe.report.page.numbers import METRICS, number
 from cbe.report.page.panel import FAINT, MARKS, Panel, escape, shown
 from cbe.spec import Parameter
 from cbe.store.history import is_in_space
+from cbe.store.rows import Row
 
 MAX_LINES = 200  # lines
 SHADES = 5

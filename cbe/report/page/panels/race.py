@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cbe.configs import Row, grouped, in_order, is_finite, pair_of, ranking_role
+from cbe.configs import grouped, in_order, is_finite, ranking_role
 from cbe.report.page.evidence import Evidence
 from cbe.report.page.numbers import METRICS
 from cbe.report.page.panel import ACCENT, FAINT, MUTED, SERIES, Panel, escape, legend, scaled
 from cbe.report.page.panels.hover import about
 from cbe.spec import StudyConfig
-from cbe.verdicts import Pair
+from cbe.spec.terms import Pair, Role
+from cbe.store.rows import Row, pair_of
 from cbe.words import plural
 
 MOST_ROWS = 40
@@ -34,7 +35,7 @@ _BAR = 0.94  # of a column
 class Column:
     """A pair of seed and label split, in one of the two parts of a study, and its place on the axis."""
 
-    role: str
+    role: Role
     pair: Pair
     start: float
     width: float
@@ -118,8 +119,8 @@ def _label(evidence: Evidence, rows: Sequence[Row]) -> str:
 
 def _columns(study: StudyConfig, rows: Sequence[Row]) -> list[Column]:
     """The pairs that were used, in the order planned; the search has at least half of the width."""
-    planned = {"search": study.pairs, "confirm": study.confirm_pairs}
-    used: dict[str, list[Pair]] = {}
+    planned: dict[Role, Sequence[Pair]] = {"search": study.pairs, "confirm": study.confirm_pairs}
+    used: dict[Role, list[Pair]] = {}
     for role, pairs in planned.items():
         seen = {pair_of(row) for row in rows if row["role"] == role}
         used[role] = [*(pair for pair in pairs if pair in seen), *sorted(seen - set(pairs))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cbe.configs import Row, is_finite
+from cbe.configs import is_finite
 from cbe.report.page.evidence import Evidence, point_of
 from cbe.report.page.numbers import METRICS, axis_title
 from cbe.report.page.panel import (
@@ -23,6 +23,7 @@ from cbe.report.page.panel import (
     value_axis,
 )
 from cbe.spec import Parameter
+from cbe.store.rows import Row
 
 MAX_POINTS = 600  # points a slice
 

@@ -2,7 +2,7 @@
 
 import { follow } from "./api.js";
 import { announce, arrange, bar, el, show, stateMark, write } from "./dom.js";
-import { ACTIVE, STATES, ago, figure, metric, moment, ordinal, span, spent } from "./words.js";
+import { STATES, ago, figure, metric, moment, ordinal, span, spent } from "./words.js";
 
 const MOST = 200; // rows, until more are asked for
 const COLUMNS = ["Study", "State", "Progress", "Best so far", "Spent", "Time left", "Owner", "Updated"];
@@ -83,7 +83,7 @@ export function open(main, me, connected) {
 
 // What is under way first, then what waits in its order, then the latest.
 function inOrder(a, b) {
-  const rank = ({ state }) => (ACTIVE.includes(state) ? 0 : state === "queued" ? 1 : 2);
+  const rank = (study) => (!study.under_way ? 2 : study.state === "queued" ? 1 : 0);
   return rank(a) - rank(b) || (a.place || 0) - (b.place || 0) ||
     String(b.updated || b.submitted || "").localeCompare(String(a.updated || a.submitted || "")) ||
     a.study.localeCompare(b.study);

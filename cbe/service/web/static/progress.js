@@ -1,7 +1,7 @@
 // How far a study is: its two parts, its pace, and the trials under way.
 
 import { arrange, bar, el, facts, show, write } from "./dom.js";
-import { ACTIVE, duration, figure, metric, number, plural, point, span, spent } from "./words.js";
+import { duration, figure, isActive, metric, number, plural, point, span, spent } from "./words.js";
 
 const BY = { search: "by the search", confirm: "by the confirmation" };
 const MOST = 12; // trials shown one by one
@@ -20,7 +20,7 @@ export function progress(openTrial) {
       line.hidden = !found || !found.total;
       if (found) line.fill(found.done, found.total);
     }
-    const active = ACTIVE.includes(now.state);
+    const active = isActive(now);
     const best = typeof now.best === "number" ? `${figure(now.metric, now.best)} ${metric(now.metric)}` : "";
     told.hidden = !active; // of one that rests, the report says all this
     told.fill({

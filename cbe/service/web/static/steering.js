@@ -3,10 +3,6 @@
 import { ask, studyPath } from "./api.js";
 import { question, sheet } from "./dialogs.js";
 import { announce, code, complain, el, write } from "./dom.js";
-import { ACTIVE } from "./words.js";
-
-const STOPS = ["queued", "starting", "running"];
-const RESUMES = ["new", "stopped", "interrupted", "failed", "finished"];
 
 export function steering(name, me) {
   let standing = null;
@@ -50,9 +46,9 @@ export function steering(name, me) {
     const mine = me.open || me.role === "admin" || (me.role === "submit" && now.owner === me.name);
     // Each keeps its place: what cannot be done now is disabled, what this reader never may is hidden.
     for (const each of [stop, resume, remove]) each.hidden = !mine;
-    possible(stop, STOPS.includes(now.state));
-    possible(resume, RESUMES.includes(now.state));
-    possible(remove, !ACTIVE.includes(now.state) && now.state !== "queued");
+    possible(stop, now.under_way && now.state !== "stopping");
+    possible(resume, !now.under_way && now.state !== "unreadable");
+    possible(remove, !now.under_way);
     possible(download, now.state !== "unreadable" && Object.values(now.counts || {}).some(Boolean));
     write(stop, now.state === "queued" ? "Leave the queue" : "Stop");
     write(resume, `${begins()} …`);

@@ -7,7 +7,7 @@ import { log } from "./log.js";
 import { progress } from "./progress.js";
 import { report } from "./report.js";
 import { steering } from "./steering.js";
-import { ACTIVE, ago, begun, ordinal } from "./words.js";
+import { ago, begun, isActive, ordinal } from "./words.js";
 
 export async function open(main, me, connected) {
   const name = decodeURIComponent(location.pathname.replace(/\/+$/, "").slice("/studies/".length));
@@ -79,7 +79,7 @@ function heading(name, me) {
     last = now;
     show(question, now.question);
     show(about, whose(now));
-    show(problem, ended(now) || (ACTIVE.includes(now.state) && now.problem) || "");
+    show(problem, ended(now) || (isActive(now) && now.problem) || "");
     steer.fill(now);
   }
   function explain(now) {

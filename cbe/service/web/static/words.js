@@ -1,7 +1,6 @@
 // Numbers, times and states as a person reads them; the same words as the commands have.
 
 export const NOTHING = "–";
-export const ACTIVE = ["starting", "running", "stopping"];
 export const STATES = [
   "running", "starting", "stopping", "queued", "new", "finished", "stopped", "interrupted", "failed", "unreadable",
 ];
@@ -63,6 +62,9 @@ export function spent(found) {
 }
 
 export function plural(count, noun) { return `${number(count)} ${noun}${count === 1 ? "" : "s"}`; }
+
+// Whether a driver runs for a study, or is about to.
+export function isActive(study) { return study.under_way && study.state !== "queued"; }
 
 // A text as a sentence begins.
 export function begun(text) { return text && text[0].toUpperCase() + text.slice(1); }
