@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import resource
 import shlex
 import signal
@@ -210,7 +209,7 @@ class _OneLine(logging.Formatter):
 def _log() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=os.environ.get("CBE_LOG", "INFO"), handlers=[handler])
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("httpx").setLevel(logging.WARNING)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     logging.getLogger("ray").setLevel(logging.WARNING)
