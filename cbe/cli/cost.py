@@ -8,12 +8,13 @@ from typing import Annotated
 import typer
 
 from cbe.spec import TrainConfig, read_config
+from cbe.spec.backbones import BACKBONES
 from cbe.spec.registry import ENSEMBLES
 from cbe.spec.train import WITH_HEADS
 
 
 def command(
-    model: Annotated[str, typer.Option(help="The network: wrn-DEPTH-WIDTH.")] = "wrn-28-2",
+    model: Annotated[str, typer.Option(help=f"The network: {', '.join(BACKBONES)}.")] = "wrn-28-2",
     ensemble: Annotated[
         str | None, typer.Option(help=f"One of {', '.join(ENSEMBLES)}. Default: all.")
     ] = None,

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from cbe.models.files import Answer, Unreadable
     from cbe.models.model import Model
 
-Form = Literal["table", "csv", "json"]
 FEW = 50  # images, below which a fitted temperature may make confidences worse
 _COLUMNS = ("file", "label", "probability", "confidence", "disagreement")
 

@@ -87,6 +87,7 @@ def export_model(
 def _about(study: str, trained: Trained, data: Dataset, digest: str) -> About:
     _, channels, height, width = data.validation.shape
     row = trained.row
+    mean, std = trained.config.model.normalisation(data.mean, data.std)
     try:
         return About(
             study=study,
@@ -97,8 +98,8 @@ def _about(study: str, trained: Trained, data: Dataset, digest: str) -> About:
             validation_error=trained.validation_error,
             classes=data.classes,
             image=Image.model_validate({"channels": channels, "height": height, "width": width}),
-            mean=data.mean,
-            std=data.std,
+            mean=mean,
+            std=std,
             git_commit=row["git_commit"],
             versions=json.loads(row["versions"] or "{}"),
             weights_sha256=digest,

@@ -12,7 +12,6 @@ from cbe.models.about import AGAIN, About
 
 Weights = dict[str, Tensor]
 _HEADER_BYTES = 2**24  # of names and shapes, at most
-_BLOCK_BYTES = 2 * 9 * 16 * 16 * 4  # two convolutions of the narrowest block
 
 
 class Classifier(nn.Module):
@@ -54,8 +53,8 @@ def outline(about: About) -> nn.Module:
 def fewest_bytes(about: About) -> int:
     """Less than any file of a config's weights has; known without building what a config may ask for."""
     config = about.config
-    blocks = 3 * (config.model.depth - 4) // 6
-    return blocks * _BLOCK_BYTES * (config.heads if config.ensemble.kind == "model" else 1)
+    networks_in_it = config.heads if config.ensemble.kind == "model" else 1
+    return networks_in_it * 4 * config.model.backbone.fewest_parameters  # in float32
 
 
 def most_bytes(network: nn.Module) -> int:

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from cbe.nn.wrn import WideResNet, batch_norm, initialise
+from cbe.nn import backbones
+from cbe.nn.layers import batch_norm, initialise
 from cbe.spec import Network
 
 
@@ -54,7 +55,7 @@ class ChannelEnsemble(nn.Module):
         self.private_channels = private_channels if heads > 1 else 0
         self.shared_channels = config.features - self.private_channels
         expanded = self.shared_channels + heads * self.private_channels  # C_F + (M−1)·C_G
-        self.trunk = WideResNet(config, channels)
+        self.trunk = backbones.build(config, channels)
         self.expand = nn.Conv2d(config.features, expanded, 1) if self.private_channels else nn.Identity()
         self.norm = batch_norm(config)(expanded)
         self.activate = nn.LeakyReLU(config.leak, inplace=True)
@@ -62,7 +63,7 @@ class ChannelEnsemble(nn.Module):
         initialise(self.expand, config.leak)
 
     def forward(self, images: Tensor) -> Prediction:
-        maps = self.activate(self.norm(self.expand(self.trunk(images))))
+        maps = self.activate(self.norm(self.expand(backbones.as_map(self.trunk(images)))))
         pooled = maps.mean(dim=(2, 3), dtype=torch.float32)
         shared = pooled[:, : self.shared_channels].unsqueeze(1).expand(-1, self.heads, -1)
         if not self.private_channels:

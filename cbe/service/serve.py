@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
+import resource
 import shlex
 import signal
 import socket
@@ -23,13 +23,15 @@ from cbe.service.auth.loopback import is_loopback
 from cbe.service.auth.tokens import Tokens
 from cbe.service.live.webhooks import Webhooks
 from cbe.service.queue import embedded_ray
-from cbe.service.web.wire import Wire, allow_many_lines
 from cbe.store.folder import Store, StudyFolder
 from cbe.store.states import status
 from cbe.study.control import Claim
 from cbe.words import clean
 
 GRACE_S = 3
+MOST_HEAD = 160_000  # bytes of an address and all headers
+KEEP_ALIVE_S = 5  # that a connection is kept open for another request
+MOST_FILES = 65_536
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def serve(settings: Settings) -> None:
     """Serves until it is told to end; studies on a cluster of their own right go on."""
     check(settings)
     _log()
-    allow_many_lines()
+    _allow_many_connections()
     webhooks = Webhooks(settings.notify)
     with _alone(Store.open(settings.store)):
         _serve(settings, webhooks)
@@ -141,7 +143,9 @@ def _serve(settings: Settings, webhooks: Webhooks) -> None:
             access_log=False,
             server_header=False,
             proxy_headers=False,  # anybody could write those
-            http=Wire,
+            http="h11",  # the other parser keeps headers however many come
+            h11_max_incomplete_event_size=MOST_HEAD,
+            timeout_keep_alive=KEEP_ALIVE_S,
             ws="none",
             timeout_graceful_shutdown=GRACE_S,
         )
@@ -178,6 +182,13 @@ def _alone(store: Store) -> Iterator[None]:
     claim.end(_Here())
 
 
+def _allow_many_connections() -> None:
+    """Each listener is an open file, of which a process often gets no more than a thousand unless it asks."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(now, min(most, MOST_FILES)), most))
+
+
 class _Here:
     """What the service says of itself every few seconds: that it is there."""
 
@@ -199,7 +210,7 @@ class _OneLine(logging.Formatter):
 def _log() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=os.environ.get("CBE_LOG", "INFO"), handlers=[handler])
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("httpx").setLevel(logging.WARNING)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     logging.getLogger("ray").setLevel(logging.WARNING)

@@ -123,9 +123,8 @@ class Confirm(Section):
     are decided.
     """
 
-    configs: Annotated[int, Field(ge=0, le=MAX_REPEATS)] = (
-        2  # how many of the best; fewer after a small search
-    )
+    # how many of the best; fewer after a small search
+    configs: Annotated[int, Field(ge=0, le=MAX_REPEATS)] = 2
     # new runs of each config at most, fewer after a small search; 0: no confirmation
     runs: Annotated[int, Field(ge=0, le=MAX_REPEATS)] = 12
     # configs that differ from the base by less are equivalent, as 1 point; null: 1 point for errors

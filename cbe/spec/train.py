@@ -6,17 +6,18 @@ says", and `cbe.ssl.resolve` fills it in. The paper's symbols stand beside the p
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from cbe.spec.backbones import Backbone, backbone_of
 from cbe.spec.registry import ENSEMBLES, METHODS, SOURCES
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1, le=10**12)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Channels = tuple[float, ...]
 
 WITH_HEADS = ("model", "multihead", "channel")
 PAPER_SHARE = 0.1  # C_G = round(0.1·C_F)
@@ -74,9 +75,9 @@ class Data(Section):
 
 
 class Network(Section):
-    """The network: a Wide ResNet."""
+    """The network under the heads."""
 
-    name: str = "wrn-28-2"  # wrn-DEPTH-WIDTH
+    name: str = "wrn-28-2"  # which backbone
     # weight of the newest batch in BatchNorm's statistics; short runs need more
     bn_momentum: Annotated[float, Field(gt=0, le=1)] = 0.001
     # of BatchNorm; USB and the first FixMatch have 1e-3
@@ -85,27 +86,22 @@ class Network(Section):
 
     @field_validator("name")
     @classmethod
-    def _is_wrn(cls, name: str) -> str:
-        found = re.fullmatch(r"wrn-(\d+)-(\d+)", name)
-        depth, width = (int(found[1]), int(found[2])) if found else (0, 0)
-        if not 10 <= depth <= 1000 or (depth - 4) % 6 or not 1 <= width <= 64:
-            raise ValueError(
-                "a network is wrn-DEPTH-WIDTH, depth 6n+4 from 10 to 1000 and width 1 to 64, as wrn-28-2"
-            )
+    def _known(cls, name: str) -> str:
+        backbone_of(name)
         return name
 
     @property
-    def depth(self) -> int:
-        return int(self.name.split("-")[1])
-
-    @property
-    def width(self) -> int:
-        return int(self.name.split("-")[2])
+    def backbone(self) -> Backbone:
+        return backbone_of(self.name)
 
     @property
     def features(self) -> int:
-        """C_F, the channels of the last block."""
-        return 64 * self.width
+        """C_F, the features that the heads read."""
+        return self.backbone.features
+
+    def normalisation(self, mean: Channels, std: Channels) -> tuple[Channels, Channels]:
+        """Mean and deviation by channel: the backbone's own, or else these of the training images."""
+        return self.backbone.normalisation or (mean, std)
 
 
 class Ensemble(Section):
@@ -229,6 +225,14 @@ class TrainConfig(Section):
                 f"loss.weights.lb: ensemble {self.ensemble.kind} has no private channels to decorrelate; "
                 "leave it out, or use ensemble channel with at least 2 heads"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _images_fit(self) -> Self:
+        size = self.data.size
+        problem = self.model.backbone.image_problem(self.data.channels, size, size)
+        if problem:
+            raise ValueError(f"model.name: {self.model.name} does not fit data: {problem}")
         return self
 
     def to_plain(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from cbe import nn as networks
 from cbe.data import Dataset
 from cbe.data.augment import Augmenter, normalize
-from cbe.nn import Prediction
+from cbe.nn import Prediction, backbones
 from cbe.spec import TrainConfig
 from cbe.ssl import method_of, resolve
 from cbe.ssl.temporal import PastPredictions
@@ -40,6 +40,7 @@ class Run:
         self.step = 0
         device, seed, classes = self.mode.device, config.training.seed, len(data.classes)
         _, channels, height, width = data.labeled.shape
+        backbones.require_fit(config.model, channels, height, width)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             network = networks.build(config, channels, classes)
@@ -68,7 +69,8 @@ class Run:
         self.augmenter = Augmenter(
             training.randaugment, flip=data.flip, height=height, width=width, generator=self.generator
         )
-        self.mean, self.std = (torch.tensor(x, device=device) for x in (data.mean, data.std))
+        mean, std = config.model.normalisation(data.mean, data.std)
+        self.mean, self.std = torch.tensor(mean, device=device), torch.tensor(std, device=device)
         self.meter = Meter(classes, device, self.world)
         self.forward: Callable[[Tensor], Prediction] = self._callable(self.network)
         self.teacher: Callable[[Tensor], Prediction] = self.ema.network

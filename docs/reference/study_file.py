@@ -10,11 +10,17 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from cbe.spec import Parameter, StudyConfig
+from cbe.spec.backbones import BACKBONES
 from cbe.spec.registry import ENSEMBLES, METHODS, SOURCES
 from docs.reference.comments import comments
 from docs.reference.markdown import code, sentence, table
 
-REGISTERED = {"data.source": SOURCES, "ensemble.kind": ENSEMBLES, "method.name": METHODS}
+REGISTERED: dict[str, Iterable[str]] = {
+    "data.source": SOURCES,
+    "model.name": BACKBONES,
+    "ensemble.kind": ENSEMBLES,
+    "method.name": METHODS,
+}
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 _MOST = 10**9  # larger bounds only keep numbers sane
 _CALLED = {"string": "text", "boolean": "`true` or `false`", "integer": "whole number"}

@@ -19,11 +19,11 @@ class PaperTable:
     notes: Sequence[str]
 
 
-def markdown(table: PaperTable, width: int = WIDTH) -> str:
+def markdown(table: PaperTable) -> str:
     """The title, the table with its columns aligned, and the notes; a table too wide becomes several."""
-    blocks = [_aligned(table, columns) for columns in _parts(table, width)]
+    blocks = [_aligned(table, columns) for columns in _parts(table, WIDTH)]
     notes = [
-        textwrap.fill(note, width, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
+        textwrap.fill(note, WIDTH, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
         for note in table.notes
     ]
     return "\n\n".join([f"### {table.title}", *blocks, "\n".join(notes)]) + "\n"

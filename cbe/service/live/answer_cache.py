@@ -21,8 +21,7 @@ class _Answer:
 class AnswerCache:
     """For one event loop."""
 
-    def __init__(self, most: int = MAX_ANSWERS) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
 
     async def get(
@@ -35,7 +34,7 @@ class AnswerCache:
             last.content.add_done_callback(_failed)  # an error is told to those who asked, if any still wait
             self._answers[question] = last
         self._answers.move_to_end(question)
-        while len(self._answers) > self._most:
+        while len(self._answers) > MAX_ANSWERS:
             self._answers.popitem(last=False)
         content = await asyncio.shield(last.content)
         if len(content) > MOST_BYTES:

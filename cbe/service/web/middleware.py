@@ -73,6 +73,10 @@ class Guard:
         except Forbidden as error:
             await _refuse(send, 403, str(error))
             return
+        if {"transfer-encoding", "content-length"} <= set(request.headers):
+            # A proxy may take the other one for the end of the body, and what follows for another request.
+            await _refuse(send, 400, "the request says in two ways where its body ends; send one of them")
+            return
         length = request.headers.get("content-length", "0")
         if not length.isdecimal() or len(length) > 12 or int(length) > MOST_BYTES:
             await _refuse(send, 413, TOO_LARGE)

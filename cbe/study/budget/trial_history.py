@@ -79,9 +79,9 @@ def judged(study: StudyConfig) -> tuple[int, ...]:
     return tuple(sorted({min(end, step) for step in at}))
 
 
-def guessed(study: StudyConfig, probe: Probe, seed: int = 0) -> Past:
+def guessed(study: StudyConfig, probe: Probe) -> Past:
     """Trials that take what was measured and are better or worse than others at random."""
-    rng, steps, step_s = random.Random(seed), judged(study), step_seconds(study, probe)
+    rng, steps, step_s = random.Random(0), judged(study), step_seconds(study, probe)
 
     def guess() -> Course:
         each_s, value = rng.uniform(step_s.low, step_s.high), rng.random()

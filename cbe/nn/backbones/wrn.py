@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch import Tensor, nn
 
+from cbe.nn.layers import Norm, batch_norm, initialise
 from cbe.spec import Network
-
-Norm = Callable[[int], nn.Module]
 
 
 class Block(nn.Module):
@@ -37,9 +34,9 @@ class Block(nn.Module):
 class WideResNet(nn.Sequential):
     """The blocks: images [B, C, H, W] to features [B, C_F, H/4, W/4], not yet normalised nor activated."""
 
-    def __init__(self, config: Network, channels: int) -> None:
-        blocks = (config.depth - 4) // 6
-        widths = [16, 16 * config.width, 32 * config.width, 64 * config.width]
+    def __init__(self, config: Network, channels: int, depth: int, width: int) -> None:
+        blocks = (depth - 4) // 6
+        widths = [16, 16 * width, 32 * width, 64 * width]
         layers: list[nn.Module] = [nn.Conv2d(channels, widths[0], 3, padding=1, bias=False)]
         for group in range(3):
             for block in range(blocks):
@@ -51,17 +48,3 @@ class WideResNet(nn.Sequential):
                 )
         super().__init__(*layers)
         initialise(self, config.leak)
-
-
-def batch_norm(config: Network) -> Norm:
-    """BatchNorm as the config wants it, still to be given its number of channels."""
-    return lambda channels: nn.BatchNorm2d(channels, eps=config.bn_epsilon, momentum=config.bn_momentum)
-
-
-def initialise(module: nn.Module, leak: float) -> None:
-    """He's initialisation for convolutions, by fan-out; norms keep 1 and 0. On meta nothing is drawn."""
-    for part in module.modules():
-        if isinstance(part, nn.Conv2d) and not part.weight.is_meta:
-            nn.init.kaiming_normal_(part.weight, a=leak, mode="fan_out", nonlinearity="leaky_relu")
-            if part.bias is not None:
-                nn.init.zeros_(part.bias)
