@@ -29,6 +29,7 @@ from cbe.store.clock import tick
 from cbe.store.location import Location
 from cbe.store.schema import TABLES, build
 
+DEFAULT = "results"  # the store where none is named
 STUDY_FILE = "study.yaml"
 DATA_FILE = "data.json"  # what the driver found in the data, as `cbe.data.Facts` tells it
 
