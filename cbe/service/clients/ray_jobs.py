@@ -31,7 +31,7 @@ from cbe.spec import StudyConfig
 from cbe.spec.changes import differences
 from cbe.spec.files import read_config_text, read_setting, text_to_send
 from cbe.store.folder import STUDY_FILE, Store
-from cbe.study.control import ask_to_stop, status, stop_was_asked
+from cbe.study.control import status, stop_was_asked
 from cbe.study.lifecycle import differing, told
 from cbe.study.overview import Details, Overview, details, followed, overview
 
@@ -155,9 +155,7 @@ class RayJobsStudies:
         job = self._known(name)
         store = self._store(job)
         if store is not None and status(store.study(name)).alive:
-            ask_to_stop(store.study(name))
-            study_status = self._study_status(job)
-            return replace(study_status, overview=replace(study_status.overview, state="stopping"))
+            return replace(self._study_status(job), overview=LocalStudies(store).stop(name).overview)
         if job.active:
             self._jobs.stop(name)
         else:
