@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -12,11 +11,11 @@ from typing import Any
 from cbe.errors import InputError
 from cbe.report.best import Answer
 from cbe.report.results import Frames, Results, require_frames
+from cbe.service.clients.local import LocalStudies
 from cbe.spec import StudyConfig, read_config
 from cbe.spec.files import read_values
 from cbe.store.folder import Store
-from cbe.store.states import status
-from cbe.study.lifecycle import accept, begun, differing
+from cbe.study.lifecycle import differing
 
 Study = str | PathLike[str] | Mapping[str, Any] | StudyConfig
 
@@ -69,25 +68,15 @@ def run(
     config = _config(study)
     place = Store.open(str(store or config.storage.store))
     folder = place.study(config.name)
-    exists = folder.exists()
-    if exists and not resume:
+    if folder.exists() and not resume:
         raise differing(config, folder) or InputError(
             f"{folder.uri}: exists already; continue it with resume=True, or choose another name or store"
         )
-    if exists:
-        config = accept(folder, config)
-    results = Results(place, frames)
-    if status(folder).state == "finished":
-        return StudyRun(config.name, None, results)
-    from cbe.cli.data import print_data_summary
-    from cbe.cli.progress.live import live
-    from cbe.study.engine import run as run_study  # takes seconds
+    from cbe.cli import backends
 
-    with nullcontext() if exists else begun(config, place):
-        if show and not exists:
-            print_data_summary(config)
-        progress = run_study(config, place, watch=live if show else None, address=address)
-    return StudyRun(config.name, progress.stop_reason, results)
+    studies = backends.local(place, address) if show else LocalStudies(place, address)
+    ended = studies.run(config, resume=resume)
+    return StudyRun(config.name, ended.overview.why, Results(place, frames))
 
 
 def _config(study: Study) -> StudyConfig:

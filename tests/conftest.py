@@ -30,15 +30,19 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+    from cbe.service.queue.embedded_ray import Head
+
 torch.set_num_threads(1)
 for _name in ("CBE_STORE", "CBE_ADDRESS", "CBE_TOKEN"):  # of whoever runs the tests
     os.environ.pop(_name, None)
 # A shell starts what runs in its background deaf to Ctrl-C, and commands under test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+SECRETS = {"CBE_NOTIFY": "https://hooks.slack.com/services/T0/B0/hunter2", "CBE_TOKEN": "cbe_s3cr3t"}
+
 # Tests that share a cluster, and so a process. The longest come first.
 LANES = {
-    "service": ("tests/service/",),
+    "service": ("tests/service/", "tests/contract/test_studies.py"),
     "study": ("tests/study/", "tests/test_cli_studies.py::test_a_study_runs_to_its_answer"),
     "cluster": ("tests/cluster/",),
 }
@@ -211,6 +215,24 @@ def browser() -> Iterator[Browser]:
 
     with launched() as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
+    """Two cores of Ray with its dashboard, to which a token is needed, begun by a service with secrets."""
+    from cbe.service.queue.embedded_ray import started
+
+    before = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")}
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in SECRETS.items():
+            environment.setenv(name, value)
+        found = started(str(tmp_path_factory.mktemp("head")), cpus=2)
+    yield found
+    found.end()
+    for name, value in before.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
 
 
 @pytest.fixture(scope="session")

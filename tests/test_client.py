@@ -432,6 +432,8 @@ def test_the_commands_do_from_afar_what_they_do_here(served: Served, cbe_: Cbe, 
     assert json.loads(cbe_("show", "sent", *at, "--json").out)["owner"] == "local"
     stopped = cbe_("stop", "sent", *at)
     assert "sent: new (taken out of the queue)" in stopped.err and "cbe resume sent --address" in stopped.err
+    edited = cbe_("resume", "sent", *at, "--file", file)
+    assert edited.code == 2 and "with --set key=value" in edited.err
     resumed = json.loads(cbe_("resume", "sent", *at, "--set", "budget.trials=16", "--json").out)
     assert (resumed["state"], resumed["search"]["total"]) == ("queued", 16)
     away = cbe_("logs", "sent", *at)
@@ -502,5 +504,3 @@ def test_what_has_no_address_says_where_to_turn(cbe_: Cbe, tmp_path: Path) -> No
     refused = cbe_("run", "a.yaml", "--address", "http://127.0.0.1:9")
     assert refused.code == 2 and "cbe submit a.yaml --address http://127.0.0.1:9" in refused.err
     assert not (tmp_path / "results").exists()
-    file = cbe_("resume", "made", "--file", "a.yaml", "--address", "http://127.0.0.1:9")
-    assert file.code == 2 and "with --set key=value" in file.err

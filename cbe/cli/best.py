@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cbe.cli import remote, stores
+from cbe.cli import backends, stores
 from cbe.cli.studies import plain_table
 from cbe.errors import InputError
 from cbe.words import NOT_SELECTED, NOTHING, clean, counts, p_value
@@ -33,33 +33,27 @@ def command(
         typer.Option(help="Rank only configs for which this SQL condition holds, e.g. 'heads <= 4'."),
     ] = None,
     store: stores.Option = None,
-    address: remote.Address = None,
+    address: backends.Address = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     as_yaml: Annotated[
         bool, typer.Option("--yaml", help="Print the best config as a file for `cbe train`.")
     ] = False,
 ) -> None:
     """Show the best configs with their 95 % intervals."""
-    from cbe.report.results import Results
-
     if as_json and as_yaml:
         raise InputError("--json and --yaml: both were given; give one of the two")
     if name is None and as_yaml:
         raise InputError("--yaml: of which study? give its name, as `cbe best NAME --yaml`")
-    elsewhere = remote.address_of(address, store)
-    found = remote.service_at(elsewhere, "best") if elsewhere else Results(stores.existing(store))
+    studies = backends.opened(store, address)
     if name is None:
-        print_tasks(found.best_of_all(k, where), as_json=as_json)
+        print_tasks(studies.best_of_all(k, where), as_json=as_json)
         return
-    answer = found.best(name, k, where)
+    answer = studies.best(name, k, where)
     if as_yaml:
         print(answer.to_yaml(), end="")
         return
-    if isinstance(found, Results):
-        again = stores.again("best", found.store.study(name))
-    else:
-        again = remote.again("best", name, found.url)
-    print_answer(answer, again + (f" --where {shlex.quote(where)}" if where else ""), as_json=as_json)
+    again = studies.command("best", name) + (f" --where {shlex.quote(where)}" if where else "")
+    print_answer(answer, again, as_json=as_json)
 
 
 def print_answer(answer: Answer, again: str, *, as_json: bool) -> None:

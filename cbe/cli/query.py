@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cbe.cli import remote, stores
+from cbe.cli import backends, stores
 from cbe.errors import InputError
 from cbe.words import NOTHING, clean, finite, plural
 
@@ -40,7 +40,7 @@ def command(
         typer.Argument(metavar="[NAME] SQL", help="A study (default: all) and one SELECT statement."),
     ],
     store: stores.Option = None,
-    address: remote.Address = None,
+    address: backends.Address = None,
     form: Annotated[
         Format, typer.Option("--format", help="Output format. Redirect parquet to a file.")
     ] = Format.table,
@@ -51,13 +51,8 @@ def command(
     """
     import pyarrow as pa
 
-    from cbe.report.results import Results
-
     study, query = _asked(words)
-    if elsewhere := remote.address_of(address, store):
-        found = remote.service_at(elsewhere, "query").sql(query, study)
-    else:
-        found = Results(stores.existing(store)).sql(query, study)
+    found = backends.opened(store, address).sql(query, study)
     try:
         _PRINT[form](found)
     except (

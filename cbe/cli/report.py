@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cbe.cli import remote, stores
+from cbe.cli import backends, stores
 from cbe.cli.studies import Name
 
 
@@ -18,16 +18,12 @@ def command(
         Path | None, typer.Option("-o", "--out", help="The file to write. Default: NAME.html.")
     ] = None,
     store: stores.Option = None,
-    address: remote.Address = None,
+    address: backends.Address = None,
 ) -> None:
     """Write a study's report as one HTML file that opens offline."""
     from cbe.cli.console import say
-    from cbe.report.page.render import save, write_report
+    from cbe.report.page.render import save
 
-    path, elsewhere = out or Path(f"{name}.html"), remote.address_of(address, store)
-    if elsewhere:
-        size = save(partial(remote.service_at(elsewhere, "report").report, name), path, name)
-    else:
-        folder = stores.existing(store).study(name)
-        size = write_report(folder, path, stores.again("report", folder))
+    path = out or Path(f"{name}.html")
+    size = save(partial(backends.opened(store, address).report, name), path, name)
     say(f"{path}: {size / 1e6:.1f} MB; open it in a browser")

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cbe.cli import data, remote, stores
+from cbe.cli import backends, stores
 from cbe.cli.studies import Name
 from cbe.errors import InputError
 from cbe.spec import StudyConfig, read_config
 
 if TYPE_CHECKING:
-    from cbe.store.folder import Store, StudyFolder
-    from cbe.study.progress import Progress
+    from cbe.service.clients.interface import Studies
+    from cbe.service.live.study_status import StudyStatus
 
 HALTED = 3  # the exit code where the budget was spent, or somebody asked the study to stop
 
@@ -43,31 +42,22 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a study and show its best config."""
-    from cbe.study.lifecycle import amend, begun
-
-    if remote.is_service(address):
+    if backends.is_http(address):
         raise InputError(
             f"--address {address}: `cbe run` drives a study from here; hand it over to a service with "
             f"`cbe submit {file} --address {address}`"
         )
     study = read_config(StudyConfig, file, settings or ())
-    place = stores.opened(store, study.storage.store)
-    folder = place.study(study.name)
-    if go_on and folder.exists():
-        _go_on(amend(folder, file=file, settings=settings or ()), place, address, as_json)
-        return
+    studies = backends.local(stores.opened(store, study.storage.store), address)
     try:
-        with begun(study, place):
-            data.print_data_summary(study)
-            progress = _drive(study, place, address)
+        _ended(studies, studies.run(study, resume=go_on), as_json)
     except KeyboardInterrupt:
-        if folder.exists():
+        if studies.store.study(study.name).exists():
             raise
         from cbe.cli.console import say
 
-        say(f"{study.name}: stopped before its first trial; {place.uri} keeps nothing of it.")
-        raise typer.Exit(remote.INTERRUPTED) from None
-    _close(progress, study, folder, as_json)
+        say(f"{study.name}: stopped before its first trial; {studies.url} keeps nothing of it.")
+        raise typer.Exit(backends.INTERRUPTED) from None
 
 
 def resume(
@@ -86,72 +76,30 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Continue a study that was stopped or interrupted."""
-    from cbe.study.lifecycle import amend, load
-
-    changed = [*(settings or ()), *(f"budget.{limit}" for limit in budget or ())]
-    elsewhere = address if address and not remote.is_service(address) else remote.address_of(address, store)
-    if elsewhere and remote.is_service(elsewhere):
-        _resume_there(name, elsewhere, file, changed, as_json)
-        return
-    place = stores.opened(store)
-    _, folder = load(place, name)
-    _go_on(amend(folder, file=file, settings=changed), place, address, as_json)
-
-
-def _resume_there(name: str, address: str, file: Path | None, settings: Sequence[str], as_json: bool) -> None:
     from cbe.cli.console import say
 
-    if file is not None:
-        raise InputError(
-            f"--file: {address} has the study's file; say what is to change with --set key=value"
-        )
-    study_status = remote.at(address).resume(name, **remote.settings_of(settings))
-    if as_json:
+    changes = [*(settings or ()), *(f"budget.{limit}" for limit in budget or ())]
+    studies = backends.opened(store, address, drives=True)
+    study_status = studies.resume(name, changes, file=file)
+    if not study_status.overview.under_way:
+        _ended(studies, study_status, as_json)
+    elif as_json:
         print(json.dumps(study_status.to_plain(), indent=2))
     else:
-        say(f"{remote.told(study_status)}\nWatch it with: {remote.again('show', name, address)} --watch")
+        say(f"{backends.told(study_status)}\nWatch it with: {studies.command('show', name)} --watch")
 
 
-def _go_on(study: StudyConfig, store: Store, address: str | None, as_json: bool) -> None:
-    """Runs what is left of a study; the answer at once where nothing is."""
-    from cbe.store.states import status
-
-    folder = store.study(study.name)
-    if status(folder).state == "finished":
-        _answer(study, folder, as_json)
-    else:
-        _close(_drive(study, store, address), study, folder, as_json)
-
-
-def _drive(study: StudyConfig, store: Store, address: str | None) -> Progress:
-    from cbe.cli.console import err, say
-    from cbe.cli.progress.live import live
-
-    if err.is_terminal:
-        say(f"{study.name}: starting Ray …", "dim")
-    from cbe.study.engine import run  # takes seconds
-
-    return run(study, store, watch=live, address=address)
-
-
-def _close(progress: Progress, study: StudyConfig, folder: StudyFolder, as_json: bool) -> None:
+def _ended(studies: Studies, study_status: StudyStatus, as_json: bool) -> None:
     """Says where a study ran and what it found; the exit code says why it stopped."""
+    from cbe.cli.best import print_answer
     from cbe.cli.console import say
     from cbe.report.machines import machines
 
-    reason = progress.stop_reason
-    if seen := machines(folder):
+    name, reason = study_status.study, study_status.overview.why
+    folder = studies.local_folder(name)
+    if folder and (seen := machines(folder)):
         say(f"cluster: {seen.told()}")
-    if reason is None:
-        _answer(study, folder, as_json)
-        return
-    with suppress(InputError):  # it may have stopped too early for an answer
-        _answer(study, folder, as_json)
-    raise typer.Exit(remote.INTERRUPTED if reason == "interrupted" else HALTED)
-
-
-def _answer(study: StudyConfig, folder: StudyFolder, as_json: bool) -> None:
-    from cbe.cli.best import print_answer
-    from cbe.report.best import best
-
-    print_answer(best(folder, study=study), stores.again("best", folder), as_json=as_json)
+    with suppress(InputError) if reason else nullcontext():  # it may have stopped too early for an answer
+        print_answer(studies.best(name), studies.command("best", name), as_json=as_json)
+    if reason:
+        raise typer.Exit(backends.INTERRUPTED if reason == "interrupted" else HALTED)

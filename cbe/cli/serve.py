@@ -39,7 +39,8 @@ def command(
 ) -> None:
     """Start a service that runs submitted studies, with a web page and a REST API."""
     from cbe.service.serve import Settings, serve
+    from cbe.store.folder import DEFAULT
 
-    where = store or stores.DEFAULT
+    where = store or DEFAULT
     stores.opened(store)
     serve(Settings(where, host, port, ray, studies, notify or (), tls_cert, tls_key, url))

@@ -1,10 +1,8 @@
-"""Which store a command speaks of, and how another command is told to speak of the same."""
+"""Which store a command speaks of."""
 
 from __future__ import annotations
 
-import os
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,9 +11,7 @@ import typer
 from cbe.errors import InputError
 
 if TYPE_CHECKING:
-    from cbe.store.folder import Store, StudyFolder
-
-DEFAULT = "results"
+    from cbe.store.folder import Store
 
 Option = Annotated[
     str | None,
@@ -25,11 +21,11 @@ Option = Annotated[
 ]
 
 
-def opened(store: str | None, otherwise: str = DEFAULT) -> Store:
+def opened(store: str | None, otherwise: str | None = None) -> Store:
     """The store a command was given."""
-    from cbe.store.folder import Store
+    from cbe.store.folder import DEFAULT, Store
 
-    place = store or otherwise
+    place = store or otherwise or DEFAULT
     if "://" not in place and Path(place).is_file():
         raise InputError(
             f"{place}: is a file; wanted a folder, or a bucket as s3://bucket/prefix; give another --store"
@@ -39,7 +35,7 @@ def opened(store: str | None, otherwise: str = DEFAULT) -> Store:
 
 def existing(store: str | None) -> Store:
     """The store that a command reads: one that was named must be there."""
-    from cbe.store.folder import STUDY_FILE
+    from cbe.store.folder import DEFAULT, STUDY_FILE
 
     place = opened(store)
     if store and place.location.local and not Path(place.uri).is_dir():
@@ -50,14 +46,3 @@ def existing(store: str | None) -> Store:
             f"give --store {shlex.quote(str(Path(store or DEFAULT).parent))}"
         )
     return place
-
-
-def again(verb: str, folder: StudyFolder, of: str | None = None) -> str:
-    """The command that does something with this study, or with a trial of it, as it can be typed here."""
-    from cbe.store.folder import Store
-
-    usual = opened(os.environ.get("CBE_STORE")).study(folder.name)
-    if folder.uri == usual.uri:
-        return f"cbe {verb} {of or folder.name}"
-    above = Store(replace(folder.location, root=folder.location.root.rpartition("/")[0]))
-    return f"cbe {verb} {of or folder.name} --store {shlex.quote(above.uri)}"

@@ -1,4 +1,4 @@
-"""`cbe ls`, `cbe show`, `cbe stop` and `cbe delete`: the studies of a store."""
+"""`cbe ls`, `cbe show`, `cbe stop` and `cbe delete`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cbe.cli import remote, stores, trials
+from cbe.cli import backends, stores, trials
 from cbe.errors import InputError
 from cbe.store.rows import Row
 from cbe.words import NOT_SELECTED, clean, counts, duration, figure, first_line, plural, point, span
@@ -20,8 +20,8 @@ from cbe.words import NOT_SELECTED, clean, counts, duration, figure, first_line,
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from cbe.service.clients.interface import Studies
     from cbe.service.live.study_status import StudyStatus
-    from cbe.store.folder import StudyFolder
     from cbe.study.overview import Details, Overview, Spent, StageProgress
 
 Name = Annotated[str, typer.Argument(help="The study's name.")]
@@ -30,31 +30,21 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def ls(
     store: stores.Option = None,
-    address: remote.Address = None,
+    address: backends.Address = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the studies of a store or a service."""
-    from cbe.service.live.study_status import StudyStatus
-    from cbe.study.overview import overviews
-
-    elsewhere = remote.address_of(address, store)
-    if elsewhere:
-        where, found = elsewhere, list(remote.at(elsewhere).ls())
-        begin = "cbe submit FILE"
-    else:
-        place = stores.existing(store)
-        where, found = place.uri, [StudyStatus(each) for each in overviews(place)]
-        begin = "cbe run FILE"
+    studies = backends.opened(store, address)
+    found = studies.ls()
     if as_json:
-        plain = [(each if elsewhere else each.overview).to_plain() for each in found]
-        print(json.dumps(plain, indent=2))
+        print(json.dumps([each.to_plain() for each in found], indent=2))
         return
     from cbe.cli.console import out, say
 
     if found:
         out.print(_list(found, out.width))
     else:
-        say(f"{where}: holds no studies; begin one with `{begin}`")
+        say(f"{studies.url}: holds no studies; begin one with `{studies.begin}`")
     for each in found:
         if each.state == "unreadable":
             say(f"{each.study}: {each.overview.why}")
@@ -63,7 +53,7 @@ def ls(
 def show(
     name: Annotated[str, typer.Argument(help="A study, or a trial, e.g. STUDY/t0004.")],
     store: stores.Option = None,
-    address: remote.Address = None,
+    address: backends.Address = None,
     watch: Annotated[bool, typer.Option("--watch", help="Keep showing it until it ends.")] = False,
     as_json: AsJson = False,
     as_yaml: Annotated[
@@ -71,74 +61,49 @@ def show(
     ] = False,
 ) -> None:
     """Show the state of a study and its trials, or one trial."""
-    from cbe.study.overview import details, followed
-
     if sum((watch, as_json, as_yaml)) > 1:
         raise InputError("--watch, --json and --yaml: several were given; give one of them")
-    elsewhere = remote.address_of(address, store)
+    studies = backends.opened(store, address)
     if "/" in name:
         if watch:
             raise InputError(f"--watch: shows a whole study; give {name.partition('/')[0]}")
-        trials.show(name, elsewhere, store, as_json=as_json, as_yaml=as_yaml)
+        trials.show(studies, name, as_json=as_json, as_yaml=as_yaml)
         return
     if as_yaml:
         raise InputError(
             f"--yaml: of which trial? give STUDY/TRIAL, as {name}/t0001; of the best config it is "
             f"`cbe best {name} --yaml`"
         )
-    if elsewhere:
-        far = remote.at(elsewhere)
-        again = partial(remote.again, name=name, address=elsewhere)
-        look, follow = partial(far.show, name), partial(remote.news, far, name)
-    else:
-        place = stores.existing(store)
-        again = partial(stores.again, folder=place.study(name))
-        look = partial(details, place, name)
-        follow = partial(followed, look)
     if watch:
-        remote.watch(follow(), name, again)
+        backends.watch(studies, name)
     elif as_json:
-        print(json.dumps(look().to_plain(), indent=2))
+        print(json.dumps(studies.show(name).to_plain(), indent=2))
     else:
-        _print_details(look(), again, here=None if elsewhere else place.study(name))
+        _print_details(studies.show(name), studies)
 
 
-def stop(name: Name, store: stores.Option = None, address: remote.Address = None) -> None:
+def stop(name: Name, store: stores.Option = None, address: backends.Address = None) -> None:
     """Stop a running study and keep its results."""
     from cbe.cli.console import say
-    from cbe.study.control import ask_to_stop
-    from cbe.study.lifecycle import load
 
-    elsewhere = remote.address_of(address, store)
-    if elsewhere:
-        study_status = remote.at(elsewhere).stop(name)
-        say(f"{remote.told(study_status)}\nGo on with: {remote.again('resume', name, elsewhere)}")
-        return
-    _, folder = load(stores.existing(store), name)
-    ask_to_stop(folder)
-    say(f"{name} stops within seconds.\nGo on with: {stores.again('resume', folder)}")
+    studies = backends.opened(store, address)
+    say(f"{backends.told(studies.stop(name))}\nGo on with: {studies.command('resume', name)}")
 
 
 def delete(
     name: Name,
     store: stores.Option = None,
-    address: remote.Address = None,
+    address: backends.Address = None,
     yes: Annotated[bool, typer.Option("--yes", help="Confirm. Deleted results cannot be restored.")] = False,
 ) -> None:
     """Delete a study with all its results and checkpoints."""
     from cbe.cli.console import say
-    from cbe.study.lifecycle import delete as deleted
-    from cbe.study.lifecycle import load
 
-    elsewhere = remote.address_of(address, store)
-    there = remote.service_at(elsewhere, "delete") if elsewhere else None
-    folder = None if there else load(stores.existing(store), name)[1]
+    studies = backends.opened(store, address)
     if not yes:
+        studies.show(name)  # which refuses a name that is not there
         raise InputError(f"{name}: would be deleted with all its results; if that is meant, give --yes")
-    if there:
-        there.delete(name)
-    elif folder:
-        deleted(folder)
+    studies.delete(name)
     say(f"{name}: deleted")
 
 
@@ -200,7 +165,7 @@ def plain_table(left: Sequence[str], right: Sequence[str] = (), gap: int = 2) ->
     return table
 
 
-def _print_details(found: Details, again: remote.Again, *, here: StudyFolder | None) -> None:
+def _print_details(found: Details, studies: Studies) -> None:
     from cbe.cli.console import out
     from cbe.cli.console import say as say_to
     from cbe.cli.progress.leader import leading
@@ -210,6 +175,7 @@ def _print_details(found: Details, again: remote.Again, *, here: StudyFolder | N
 
     say = partial(say_to, console=out)
     about = found.overview
+    again, here = partial(studies.command, name=about.study), studies.local_folder(about.study)
     say(f"{about.study}: {about.state}" + (f" ({about.why})" if about.why else ""), "bold")
     if about.question:
         say(about.question, "italic")

@@ -1,25 +1,22 @@
-"""`cbe submit` and `cbe logs`: studies that are handed to a service or a cluster."""
+"""`cbe submit` and `cbe logs`: studies that a service or a cluster drives."""
 
 from __future__ import annotations
 
 import json
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import urlsplit
 
 import typer
 
-from cbe.cli import remote, stores, trials
+from cbe.cli import backends, stores, trials
 from cbe.cli.run import HALTED, Settings
 from cbe.errors import InputError
 from cbe.spec import StudyConfig, read_config
-from cbe.spec.files import text_to_send
 from cbe.words import clean
 
 if TYPE_CHECKING:
-    from cbe.service.clients.interface import Remote
+    from cbe.service.clients.interface import Studies
 
 BROKEN = 1
 _CODES = {"finished": 0, "stopped": HALTED}
@@ -28,7 +25,7 @@ _CODES = {"finished": 0, "stopped": HALTED}
 def submit(
     file: Annotated[Path, typer.Argument(help="A study file (YAML).")],
     settings: Settings = None,
-    address: remote.Address = None,
+    address: backends.Address = None,
     priority: Annotated[int, typer.Option(help="Studies with a higher priority start first.")] = 0,
     watch: Annotated[
         bool, typer.Option("--watch", help="Show progress until the study ends, then its answer.")
@@ -50,19 +47,18 @@ def submit(
     from cbe.cli.console import say
 
     study = read_config(StudyConfig, file, settings or ())
-    place = _required(address, "submit", f"`cbe run {file}` runs it here")
-    found = remote.at(place)
-    text = text_to_send(StudyConfig, file, settings or (), same_machine=_checks_paths(found, place))
-    study_status = found.submit(text, priority, store=_meant_for(found, store), code=code)
-    again = partial(remote.again, name=study.name, address=place)
+    studies = backends.opened(None, address)
+    named = store if backends.is_named(store) else None
+    study_status = studies.submit(file, priority, settings=settings or (), store=named, code=code)
     if watch:
-        raise typer.Exit(_watched(found, study.name, again, as_json))
+        raise typer.Exit(_watched(studies, study.name, as_json))
     if as_json:
         print(json.dumps(study_status.to_plain(), indent=2))
     else:
-        over = study_status.state == "finished"
-        ahead = f"Answer: {again('best')}" if over else f"Watch it with: {again('show')} --watch"
-        say(f"{remote.told(study_status)}\n{ahead}")
+        ahead = f"Watch it with: {studies.command('show', study.name)} --watch"
+        if study_status.state == "finished":
+            ahead = f"Answer: {studies.command('best', study.name)}"
+        say(f"{backends.told(study_status)}\n{ahead}")
 
 
 def logs(
@@ -71,55 +67,30 @@ def logs(
         bool, typer.Option("--follow", "-f", help="Follow the log until the study ends.")
     ] = False,
     store: stores.Option = None,
-    address: remote.Address = None,
+    address: backends.Address = None,
 ) -> None:
     """Print the log of a submitted study or of a trial."""
+    studies = backends.opened(store, address)
     if "/" in name:
         if follow:
             raise InputError(
                 "--follow: is for a study; a trial's log is kept every few seconds; leave it out"
             )
-        trials.logs(name, remote.address_of(address, store), store)
+        trials.logs(studies, name)
         return
-    here = f"what runs here prints where it was started; watch it with `cbe show {name} --watch`"
-    found = remote.at(_required(address, "logs", here))
     try:
-        for line in found.logs(name, follow=follow):
+        for line in studies.logs(name, follow=follow):
             indent = line[: len(line) - len(line.lstrip(" "))]
             print(indent + clean(line), flush=follow)
     except KeyboardInterrupt:
-        raise typer.Exit(remote.INTERRUPTED) from None
+        raise typer.Exit(backends.INTERRUPTED) from None
 
 
-def _required(address: str | None, verb: str, otherwise: str) -> str:
-    place = remote.address_of(address)
-    if place is None:
-        raise InputError(f"{verb}: where? give --address http(s)://…, or set CBE_ADDRESS; {otherwise}")
-    return place
-
-
-def _checks_paths(found: Remote, address: str) -> bool:
-    """Whether paths of this machine can be meant: a service looks whether it sees them."""
-    from cbe.service.auth.loopback import is_loopback
-    from cbe.service.clients.service import Client
-
-    return isinstance(found, Client) or is_loopback(urlsplit(address).hostname or "")
-
-
-def _meant_for(found: Remote, store: str | None) -> str | None:
-    """A store that is only in the environment is not said to a service, which has its own."""
-    from cbe.service.clients.service import Client
-
-    return store if remote.is_named(store) or not isinstance(found, Client) else None
-
-
-def _watched(found: Remote, name: str, again: remote.Again, as_json: bool) -> int:
+def _watched(studies: Studies, name: str, as_json: bool) -> int:
     """Shows a study to its end, and then its answer; gives the exit code."""
     from cbe.cli.best import print_answer
-    from cbe.service.clients.service import Client
 
-    last = remote.watch(remote.news(found, name), name, again)
-    if isinstance(found, Client):
-        with suppress(InputError):  # it may have ended too early for an answer
-            print_answer(found.best(name), again("best"), as_json=as_json)
+    last = backends.watch(studies, name)
+    with suppress(InputError):  # it may have ended too early for an answer
+        print_answer(studies.best(name), studies.command("best", name), as_json=as_json)
     return _CODES.get(last.overview.state, BROKEN)

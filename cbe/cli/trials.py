@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
-from cbe.cli import remote, stores
 from cbe.errors import InputError
 from cbe.words import NOT_SELECTED, clean, duration, figure, point
 
 if TYPE_CHECKING:
+    from cbe.service.clients.interface import Studies
     from cbe.service.trials import Trial
 
 _FIGURES = (
@@ -20,20 +19,20 @@ _FIGURES = (
 )
 
 
-def show(name: str, address: str | None, store: str | None, *, as_json: bool, as_yaml: bool) -> None:
-    """Prints one trial, of a store or of a service."""
-    found, again = _found(name, address, store, "show STUDY/TRIAL")
+def show(studies: Studies, name: str, *, as_json: bool, as_yaml: bool) -> None:
+    """Prints one trial."""
+    found = _trial(studies, name)
     if as_json:
         print(json.dumps(found.to_plain(), indent=2))
     elif as_yaml:
         print(found.to_yaml(), end="")
     else:
-        _print(found, again)
+        _print(found, studies.command("show", name))
 
 
-def logs(name: str, address: str | None, store: str | None) -> None:
+def logs(studies: Studies, name: str) -> None:
     """Prints what the process of one trial has said."""
-    found, again = _found(name, address, store, "logs STUDY/TRIAL")
+    found = _trial(studies, name)
     if not found.log and found.row["reused_from"]:
         raise InputError(
             f"{name}: was reused, and has no process of its own; "
@@ -41,24 +40,19 @@ def logs(name: str, address: str | None, store: str | None) -> None:
         )
     if not found.log:
         raise InputError(
-            f"{name}: its process has said nothing yet; see how it stands with `{again('show')}`"
+            f"{name}: its process has said nothing yet; see how it stands with "
+            f"`{studies.command('show', name)}`"
         )
     for line in found.log.splitlines():
         print(clean(line))
 
 
-def _found(name: str, address: str | None, store: str | None, what: str) -> tuple[Trial, remote.Again]:
-    from cbe.service.trials import trial
-
-    study, _, of_it = name.partition("/")
-    if address:
-        there = remote.service_at(address, what).trial(study, of_it)
-        return there, partial(remote.again, name=name, address=address)
-    place = stores.existing(store)
-    return trial(place, study, of_it), partial(stores.again, folder=place.study(study), of=name)
+def _trial(studies: Studies, name: str) -> Trial:
+    study, _, trial = name.partition("/")
+    return studies.trial(study, trial)
 
 
-def _print(found: Trial, again: remote.Again) -> None:
+def _print(found: Trial, again: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -74,7 +68,7 @@ def _print(found: Trial, again: remote.Again) -> None:
         say(NOT_SELECTED, "dim", out)
     if found.config is not None:
         file = f"{found.row['trial']}.yaml"
-        again_to = f"\nTrain it again: {again('show')} --yaml > {file} && cbe train {file}"
+        again_to = f"\nTrain it again: {again} --yaml > {file} && cbe train {file}"
         out.print(Text(again_to, "dim"), soft_wrap=True)
 
 

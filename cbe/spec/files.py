@@ -116,14 +116,18 @@ def _overlay(
             _put(plain, (name,), value, f"--{name}")
             lines[(name,)] = SETTING
     for setting in settings:
-        key, sign, text = (part.strip() for part in setting.partition("="))
-        if not sign or not all(key.split(".")):
-            raise ConfigError(
-                [Fault(f"--set {setting}", "not of the form key=value", "as training.steps=200")]
-            )
+        key, value = read_setting(setting)
         place = _place_of(key)
-        _put(plain, place, _scalar(text, f"--set {setting}"), f"--set {setting}")
+        _put(plain, place, value, f"--set {setting}")
         lines[place] = SETTING
+
+
+def read_setting(setting: str) -> tuple[str, Any]:
+    """The dotted key and the value of a `key=value` setting."""
+    key, sign, text = (part.strip() for part in setting.partition("="))
+    if not sign or not all(key.split(".")):
+        raise ConfigError([Fault(f"--set {setting}", "not of the form key=value", "as training.steps=200")])
+    return key, _scalar(text, f"--set {setting}")
 
 
 def _validated(

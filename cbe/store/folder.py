@@ -31,6 +31,7 @@ from cbe.store.location import Location
 from cbe.store.schema import TABLES, build
 from cbe.store.states import STATUS
 
+DEFAULT = "results"  # the store where none is named
 STUDY_FILE = "study.yaml"
 DATA_FILE = "data.json"  # what the driver found in the data, as `cbe.data.Facts` tells it
 

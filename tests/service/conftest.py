@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import ssl
 import subprocess
@@ -18,7 +17,7 @@ import yaml
 
 from cbe.errors import CbeError
 from cbe.service.auth.tokens import Role, Tokens
-from cbe.service.queue.embedded_ray import Head, started
+from cbe.service.queue.embedded_ray import Head
 from cbe.service.queue.ray_jobs import Jobs
 from cbe.store.folder import Store, StudyFolder
 from tests.cluster.conftest import forget_ray
@@ -27,7 +26,6 @@ from tests.study.conftest import study
 from tests.waiting import until
 
 CBE = str(Path(sys.executable).with_name("cbe"))
-SECRETS = {"CBE_NOTIFY": "https://hooks.slack.com/services/T0/B0/hunter2", "CBE_TOKEN": "cbe_s3cr3t"}
 ENDLESS_SQL = "levenshtein(repeat('a', 300000), repeat('b', 300000)) > 0"
 NOBODY = "http://127.0.0.1:9"  # where no Ray is
 
@@ -139,22 +137,6 @@ def place_taken(ray: str, name: str = "blocker") -> Iterator[None]:
         jobs.stop(name)
         until(lambda: not (job := jobs.find(name)) or not job.active, 60, "the end of the sleeping job")
         jobs.delete(name)
-
-
-@pytest.fixture(scope="session")
-def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
-    """Two cores of Ray with its dashboard, to which a token is needed, begun by a service with secrets."""
-    before = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")}
-    with pytest.MonkeyPatch.context() as environment:
-        for name, value in SECRETS.items():
-            environment.setenv(name, value)
-        found = started(str(tmp_path_factory.mktemp("head")), cpus=2)
-    yield found
-    found.end()
-    for name, value in before.items():
-        os.environ.pop(name, None)
-        if value is not None:
-            os.environ[name] = value
 
 
 @pytest.fixture(scope="module")

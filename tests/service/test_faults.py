@@ -15,8 +15,8 @@ import pytest
 
 from cbe.service.queue.embedded_ray import Head, started
 from cbe.store.states import status
-from tests.conftest import free_port
-from tests.service.conftest import CBE, NOBODY, SECRETS, Served, serving, text_of
+from tests.conftest import SECRETS, free_port
+from tests.service.conftest import CBE, NOBODY, Served, serving, text_of
 from tests.study.conftest import curve, rows
 from tests.waiting import until
 

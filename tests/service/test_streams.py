@@ -14,8 +14,9 @@ from cbe.service.auth.tokens import Role, Tokens
 from cbe.service.queue.embedded_ray import Head, _session
 from cbe.service.routes.streams import MOST_OF_A_TOKEN, Streams, redacted
 from cbe.store.folder import Store
+from tests.conftest import SECRETS
 from tests.made import finished
-from tests.service.conftest import NOBODY, SECRETS, Served, bearer, jobs_at, serving
+from tests.service.conftest import NOBODY, Served, bearer, jobs_at, serving
 from tests.waiting import until
 
 SOON_S = 60.0

@@ -15,7 +15,8 @@ from rich.text import Text
 from cbe.cli.console import err, say
 from cbe.cli.progress.log import Log
 from cbe.cli.progress.panel import panel
-from cbe.cli.stores import again
+from cbe.report.lookup import store_of
+from cbe.service.clients.local import LocalStudies
 from cbe.study.progress_view import Shown, Told
 from cbe.words import clean
 
@@ -31,7 +32,8 @@ Advice = Callable[[], Iterable[Text]]  # what the reader can do while it goes on
 @contextmanager
 def live(progress: Progress, console: Console = err) -> Iterator[None]:
     """Shows a study that this process drives, on stderr and for the time of a block."""
-    resume = again("resume", progress.ledger.recorder.folder)
+    folder = progress.ledger.recorder.folder
+    resume = LocalStudies(store_of(folder)).command("resume", folder.name)
     try:
         with _drawn(_view(progress, lambda: _driving(progress, resume), console)):
             yield

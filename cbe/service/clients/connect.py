@@ -8,14 +8,14 @@ import httpx
 
 from cbe.errors import InputError
 from cbe.service.auth.loopback import is_loopback
-from cbe.service.clients.interface import Remote
+from cbe.service.clients.interface import Studies
 from cbe.service.clients.service import connect
 from cbe.service.clients.transport import checked
 
 ASK_S = 10.0
 
 
-def at(address: str) -> Remote:
+def at(address: str) -> Studies:
     """Whoever runs studies there."""
     if not address.startswith(("http://", "https://")):
         raise InputError(
@@ -36,9 +36,9 @@ def at(address: str) -> Remote:
         raise InputError(
             f"{place}: is neither a CBE service nor the dashboard of a Ray cluster; check the address"
         )
-    from cbe.service.clients.ray_jobs import Direct  # loads Ray
+    from cbe.service.clients.ray_jobs import RayJobsStudies  # loads Ray
 
-    return Direct(place)
+    return RayJobsStudies(place)
 
 
 def _is_ray(place: str, here: bool) -> bool:

@@ -8,48 +8,74 @@ from __future__ import annotations
 import asyncio
 import getpass
 import hashlib
+import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from urllib.parse import urlsplit
 
 import yaml
 
 from cbe.errors import ConfigError, InputError
 from cbe.service.auth.loopback import is_loopback
+from cbe.service.clients.interface import command_at, require_no_file
+from cbe.service.clients.local import LocalStudies
 from cbe.service.live.study_status import StudyStatus
 from cbe.service.queue.ray_jobs import HERE, STORE, Job, Jobs
 from cbe.spec import StudyConfig
 from cbe.spec.changes import differences
-from cbe.spec.files import read_config_text
+from cbe.spec.files import read_config_text, read_setting, text_to_send
 from cbe.store.folder import STUDY_FILE, Store
 from cbe.store.states import status
-from cbe.study.control import ask_to_stop, stop_was_asked
+from cbe.study.control import stop_was_asked
 from cbe.study.lifecycle import differing, told
-from cbe.study.overview import Details, Overview, details, overview
+from cbe.study.overview import Details, Overview, details, followed, overview
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from cbe.report.best import Answer
+    from cbe.service.trials import Trial
 
 MOST_BYTES = 60_000  # of a file in a job's metadata, which is handed on as a variable of the environment
 _STATES = {"pending": "starting", "succeeded": "finished"}  # the others are called as Ray calls them
 
 
-class Direct:
-    """The verbs of the command line over Ray Jobs alone."""
+class RayJobsStudies:
+    """The studies of a Ray cluster, driven by Ray Jobs alone."""
 
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self._jobs = Jobs(address)
-        self._here = is_loopback(urlsplit(address).hostname or "")
+    begin: ClassVar[str] = "cbe submit FILE"
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._jobs = Jobs(url)
+        self._here = is_loopback(urlsplit(url).hostname or "")
+
+    def command(self, verb: str, name: str) -> str:
+        return command_at(self.url, verb, name)
+
+    def local_folder(self, name: str) -> None:
+        """None: the cluster's machines have their own files."""
 
     def submit(
-        self, text: str, priority: int = 0, *, store: str | None = None, code: Path | None = None
+        self,
+        file: Path,
+        priority: int = 0,
+        *,
+        settings: Sequence[str] = (),
+        store: str | None = None,
+        code: Path | None = None,
     ) -> StudyStatus:
         """Starts a study's driver on the cluster; the same file again is the same study."""
-        study = read_config_text(StudyConfig, text)
-        place = self._place(store or study.storage.store, "--store")
+        study = read_config_text(
+            StudyConfig, text_to_send(StudyConfig, file, settings, same_machine=self._here)
+        )
+        place = self._place(store or os.environ.get("CBE_STORE") or study.storage.store, "--store")
         if study.data.path and not self._here:
             self._place(study.data.path, "data.path")
         if priority:
@@ -81,13 +107,7 @@ class Direct:
     ) -> list[StudyStatus]:
         latest = {job.study: job for job in self._jobs.all().values()}
         found = [self._study_status(job) for _, job in sorted(latest.items())]
-        return [
-            each
-            for each in found
-            if state in (None, each.state)
-            and owner in (None, each.owner)
-            and (not search or search.lower() in f"{each.study} {each.overview.question}".lower())
-        ]
+        return [each for each in found if each.matches(state, owner, search)]
 
     def show(self, name: str) -> Details:
         job = self._known(name)
@@ -95,6 +115,30 @@ class Direct:
         if store is None:
             return Details(self._study_status(job).overview, (), "")
         return replace(details(store, name), overview=self._study_status(job).overview)
+
+    def watch(self, name: str) -> Iterator[Details]:
+        return followed(partial(self.show, name))
+
+    def trial(self, name: str, trial: str) -> Trial:
+        return self._read(name, "show STUDY/TRIAL").trial(name, trial)
+
+    def best(self, name: str, k: int = 1, where: str | None = None) -> Answer:
+        return self._read(name, "best").best(name, k, where)
+
+    def best_of_all(self, k: int = 1, where: str | None = None) -> NoReturn:
+        raise self._cannot("best of all studies")
+
+    def sql(self, query: str, study: str | None = None) -> pa.Table:
+        if study is None:
+            raise self._cannot("query over all studies")
+        return self._read(study, "query").sql(query, study)
+
+    def report(self, name: str) -> str:
+        return self._read(name, "report").report(name)
+
+    def delete(self, name: str) -> NoReturn:
+        self._known(name)
+        raise self._cannot("delete")
 
     def logs(self, name: str, follow: bool = False) -> Iterator[str]:
         self._known(name)
@@ -112,29 +156,30 @@ class Direct:
         job = self._known(name)
         store = self._store(job)
         if store is not None and status(store.study(name)).alive:
-            ask_to_stop(store.study(name))
-            study_status = self._study_status(job)
-            return replace(study_status, overview=replace(study_status.overview, state="stopping"))
+            return replace(self._study_status(job), overview=LocalStudies(store).stop(name).overview)
         if job.active:
             self._jobs.stop(name)
         else:
             raise InputError(f"{name}: is not running; there is nothing to stop")
         return self._study_status(self._known(name))
 
-    def resume(self, name: str, **settings: Any) -> StudyStatus:
+    def resume(self, name: str, changes: Sequence[str] = (), *, file: Path | None = None) -> StudyStatus:
+        require_no_file(self.url, file)
+        for each in changes:
+            read_setting(each)  # which refuses what is none, as the driver would much later
         job = self._known(name)
         if job.active and self._ends(job):
             raise InputError(f"{name}: its driver is just ending; try again in some seconds")
         if not job.active:
-            changed = [part for key, value in settings.items() for part in ("--set", f"{key}={_text(value)}")]
-            command = [*self._python, "-m", "cbe", "resume", name, *changed]
+            more = [part for each in changes for part in ("--set", each)]
+            command = [*self._python, "-m", "cbe", "resume", name, *more]
             self._jobs.submit(
                 name,
                 [*command, "--store", job.about[STORE], "--address", "auto"],
                 {key: value for key, value in job.about.items() if key.startswith("cbe_")},
                 folder=Path.cwd() if self._here else None,
             )
-        elif settings:
+        elif changes:
             raise InputError(f"{name}: is running; stop it first")
         return self._study_status(self._known(name))
 
@@ -172,10 +217,23 @@ class Direct:
         job = self._jobs.find(name)
         if job is None:
             raise InputError(
-                f"study {name}: the cluster at {self.address} knows of none; see `cbe ls --address "
-                f"{self.address}`, or read its store with --store"
+                f"study {name}: the cluster at {self.url} knows of none; see `cbe ls --address "
+                f"{self.url}`, or read its store with --store"
             )
         return job
+
+    def _read(self, name: str, verb: str) -> LocalStudies:
+        """The store of a study, which has the answers."""
+        store = self._store(self._known(name))
+        if store is None:
+            raise self._cannot(verb)
+        return LocalStudies(store)
+
+    def _cannot(self, verb: str) -> InputError:
+        return InputError(
+            f"{self.url}: is a Ray cluster without a CBE service, which cannot tell `{verb}`; read the store "
+            "with --store, or give the address of a service"
+        )
 
     def _store(self, job: Job) -> Store | None:
         """The store of a study, if it can be read from here and has the study."""
@@ -234,10 +292,6 @@ def _told_of(study: StudyConfig) -> dict[str, str]:
     plain = _plain(study)
     digest = {"cbe_digest": hashlib.sha256(plain.encode()).hexdigest()}
     return digest | ({"cbe_file": plain} if len(plain) <= MOST_BYTES else {})
-
-
-def _text(value: Any) -> str:
-    return yaml.safe_dump(value, default_flow_style=True).removesuffix("...\n").strip()
 
 
 def _user() -> str:

@@ -1,25 +1,26 @@
-"""What `cbe.connect` gives: the verbs of the command line, spoken to a CBE service over HTTP."""
+"""What `cbe.connect` gives: the studies of a CBE service, over HTTP."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
 from cbe.errors import InputError, RunError
+from cbe.service.clients.interface import command_at, require_no_file
 from cbe.service.clients.transport import Transport, opened, server_sent
 from cbe.service.live.study_status import StudyStatus, StudyStatusDetails
 from cbe.service.trials import Trial
 from cbe.spec import StudyConfig
-from cbe.spec.files import text_to_send
+from cbe.spec.files import read_setting, text_to_send
 from cbe.study.overview import Overview, in_order, row_from_plain
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ def connect(url: str | None = None, token: str | None = None, *, insecure: bool 
 class Client:
     """A service's studies: submitted, watched, steered, asked."""
 
+    begin: ClassVar[str] = "cbe submit FILE"
+
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self.url = transport.url
@@ -61,6 +64,13 @@ class Client:
     def close(self) -> None:
         self._transport.close()
 
+    def command(self, verb: str, name: str) -> str:
+        """The command that does something with a study or a trial, as it can be typed here."""
+        return command_at(self.url, verb, name)
+
+    def local_folder(self, name: str) -> None:
+        """None: a service has its own files."""
+
     def check(self, text: str | Path) -> dict[str, Any]:
         """What is wrong with a study file (`faults`), or what it asks for (`about`)."""
         return self._transport.object("POST", "/api/check", content=_file(text), headers=_YAML)
@@ -74,16 +84,20 @@ class Client:
         text: str | Path,
         priority: int = 0,
         *,
+        settings: Sequence[str] = (),
         store: str | None = None,
         code: Path | None = None,
     ) -> StudyStatus:
-        """Puts a study into the queue; the same file again is the same study."""
+        """Puts a study into the queue; the same file again is the same study.
+
+        `settings` are of the form key=value, over the file of that name.
+        """
         if store or code:
             what = "--store" if store else "--code"
             raise InputError(f"{what}: {self.url} is a service, which has its own; leave it out")
         asked = {"priority": priority} if priority else {}
         plain = self._transport.object(
-            "POST", "/api/studies", content=_file(text), params=asked, headers=_YAML
+            "POST", "/api/studies", content=_file(text, settings), params=asked, headers=_YAML
         )
         return self._transport.understood(StudyStatus.from_plain, plain)
 
@@ -127,8 +141,15 @@ class Client:
             StudyStatus.from_plain, self._transport.object("POST", _study(name, "stop"))
         )
 
-    def resume(self, name: str, **settings: Any) -> StudyStatus:
-        """Puts a study into the queue again; with more to do as `**{"budget.trials": 80}`."""
+    def resume(
+        self, name: str, changes: Sequence[str] = (), *, file: Path | None = None, **settings: Any
+    ) -> StudyStatus:
+        """Puts a study into the queue again.
+
+        With more to do as `["budget.trials=80"]`, or `**{"budget.trials": 80}`. `file` is refused.
+        """
+        require_no_file(self.url, file)
+        settings |= dict(map(read_setting, changes))
         plain = self._transport.object(
             "POST", _study(name, "resume"), json={"set": settings} if settings else None
         )
@@ -228,8 +249,10 @@ def _study(name: str, *below: str) -> str:
     return "/api/studies/" + "/".join(quote(part, safe="") for part in (name, *below))
 
 
-def _file(given: str | Path) -> bytes:
-    """A study's text: what is given, or what the file of that name holds."""
+def _file(given: str | Path, settings: Sequence[str] = ()) -> bytes:
+    """A study's text: what is given, or what the file of that name holds, with settings over it."""
+    if settings:
+        return text_to_send(StudyConfig, Path(given), settings).encode()
     named = isinstance(given, Path) or ("\n" not in given and given.endswith((".yaml", ".yml")))
     if not named:
         return str(given).encode()

@@ -34,6 +34,14 @@ class StudyStatus:
         times = (self.submitted, self.overview.updated)
         return max((time for time in times if time), default=datetime.min.replace(tzinfo=UTC))
 
+    def matches(self, state: str | None, owner: str | None, search: str | None) -> bool:
+        """Whether it is of a state and an owner, and has a word in its name or question."""
+        return (
+            state in (None, self.state)
+            and owner in (None, self.owner)
+            and (not search or search.lower() in f"{self.study} {self.overview.question}".lower())
+        )
+
     def to_plain(self) -> dict[str, Any]:
         return {
             **self.overview.to_plain(),

@@ -38,13 +38,7 @@ async def list_studies(
     offset: Offset = 0,
 ) -> Response:
     """Lists all studies, the latest first."""
-    found = [
-        each
-        for each in service.study_watcher.latest
-        if state in (None, each.state)
-        and owner in (None, each.study_status.owner)
-        and (not search or search.lower() in f"{each.name} {each.study_status.overview.question}".lower())
-    ]
+    found = [each for each in service.study_watcher.latest if each.study_status.matches(state, owner, search)]
     lines = b",".join(each.line for each in found[offset : offset + limit])
     return _json(b'{"total":%d,"studies":[%b]}' % (len(found), lines))
 
