@@ -13,8 +13,9 @@ from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, fi
 
 from cbe.errors import ConfigError
 from cbe.spec.files import Faults, faults_of
+from cbe.spec.parameters import Parameter
 from cbe.spec.rules import MOST_POINTS, study_faults, typed
-from cbe.spec.search import Parameter, default_search, grid, values_of
+from cbe.spec.search import default_search, grid, values_of
 from cbe.spec.settings import (
     DEFAULT_MARGIN,
     MAX_REPEATS,
