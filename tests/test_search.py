@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cbe.errors import ConfigError
 from cbe.spec import Parameter, StudyConfig, TrainConfig
+from cbe.spec.conditions import applies
 from cbe.spec.files import Faults
 from cbe.spec.registry import ENSEMBLES, METHODS, load
 from cbe.spec.rules import MOST_CORNERS
@@ -18,9 +19,7 @@ from cbe.spec.search import (
     FIXED,
     KEYS,
     MUTABLE,
-    THRESHOLDED,
     applicable,
-    applies,
     default_search,
     grid,
     order,
@@ -70,9 +69,13 @@ def test_every_value_of_a_range_is_contained_and_the_next_is_not(bounds: tuple[i
         assert not made.contains(values[-1] + step * scale)
 
 
-def test_methods_with_a_threshold_are_those_of_the_registry() -> None:
-    assert {name for name in METHODS if load(METHODS, name).threshold is not None} == THRESHOLDED
-    assert [name for name in METHODS if load(METHODS, name).extra is not None] == ["freematch"]
+def test_methods_take_what_they_have_a_value_of() -> None:
+    for name, entry in METHODS.items():
+        method = load(METHODS, name)
+        assert ("method.threshold" in entry.takes) == (method.threshold is not None)
+        assert ("method.fairness" in entry.takes) == (method.extra is not None)
+        assert ("method.ramp" in entry.takes) == (method.student is not None)
+    assert {key for entry in (*METHODS.values(), *ENSEMBLES.values()) for key in entry.takes} <= KEYS.keys()
 
 
 @pytest.mark.parametrize("kind", ENSEMBLES)
@@ -87,9 +90,11 @@ def test_a_key_applies_where_the_config_has_a_use_for_it(method: str, kind: str)
         assert (key in applying) == private
         assert not applies(key, {**values, "ensemble.heads": 1})
     assert ("ensemble.momentum" in applying) == (kind == "temporal")
-    assert ("method.threshold" in applying) == (method in THRESHOLDED)
+    assert ("method.threshold" in applying) == ("method.threshold" in METHODS[method].takes)
     assert ("method.fairness" in applying) == (method == "freematch")
-    assert {"loss.weights.lv", "loss.weights.unlabeled", "training.lr", "method.ramp"} <= applying
+    assert ("method.momentum" in applying) == (method in ("freematch", "softmatch"))
+    assert ("loss.weights.unlabeled" in applying) == ("method.ramp" in applying) == (method != "supervised")
+    assert {"loss.weights.lv", "training.lr"} <= applying
 
 
 def test_what_decides_comes_before_what_depends_on_it() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from cbe.cli import check
 from cbe.errors import ConfigError
 from cbe.spec import StudyConfig, TrainConfig, read_config
+from cbe.spec.files import read_config_text
 from cbe.spec.search import default_search, grid
 from cbe.spec.settings import Scheduler
 from cbe.spec.train import Training
@@ -197,8 +198,9 @@ def test_a_name_that_could_not_be_a_folder_is_refused(name: str) -> None:
         ),
         (["ensemble.private_channels=128"], "ensemble.private_channels: 128 does not leave a shared channel"),
         (["ensemble=single", "loss.weights.lb=1"], "loss.weights.lb: ensemble single has no private"),
-        (["method.name=freematch", "method.threshold=0.9"], "method.threshold: freematch has no threshold"),
-        (["method.fairness=0.1"], "method.fairness: fixmatch has no fairness to set; leave it out"),
+        (["method.name=freematch", "method.threshold=0.9"], "0.9: method freematch takes no threshold"),
+        (["method.fairness=0.1"], "0.1: method fixmatch takes no fairness; leave it out, or use method free"),
+        (["ensemble=single", "loss.target=hard", "search={}"], "ensemble single takes no loss.target"),
         # objectives
         (
             ["objective=macs"],
@@ -291,6 +293,27 @@ def test_short_forms_stand_for_their_sections() -> None:
     )
     assert short == long
     assert study(objective={"metric": "validation_error", "direction": "maximize"}).objectives[0].direction
+
+
+def test_settings_of_the_loss_may_belong_to_any_ensemble_that_is_searched() -> None:
+    given = [
+        "name=a",
+        "ensemble=single",
+        "loss.lb_correlation=square",
+        "search.ensemble.kind=[single, channel]",
+    ]
+    made = read_config(StudyConfig, settings=given)
+    assert made.train_config({"ensemble.kind": "channel"}, 0, 0).loss.lb_correlation == "square"
+    (fault,) = faults("ensemble=single", "loss.lb_correlation=square", "search.ensemble.kind=[single, model]")
+    assert fault.startswith("loss.lb_correlation: 'square': ensemble single takes no loss.lb_correlation")
+
+
+def test_a_stored_study_is_read_though_it_gives_settings_that_nothing_uses() -> None:
+    text = "name: a\nmethod: {name: supervised, ramp: 0.3}\nsearch: {loss.weights.unlabeled: [1, 2]}\n"
+    assert read_config_text(StudyConfig, text, is_stored=True).method.ramp == 0.3
+    with pytest.raises(ConfigError) as caught:
+        read_config_text(StudyConfig, text)
+    assert [fault.where for fault in caught.value.faults] == ["study.yaml:2 method.ramp"]
 
 
 def test_settings_reach_searched_keys_and_short_sections(tmp_path: Path) -> None:

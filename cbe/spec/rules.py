@@ -12,9 +12,10 @@ from pydantic import BaseModel, ValidationError
 
 from cbe.errors import ConfigError
 from cbe.spec.changes import FREE
+from cbe.spec.conditions import Values, unused
 from cbe.spec.files import Faults, Place, faults_of
 from cbe.spec.parameters import Parameter, Prior
-from cbe.spec.search import KEYS, MUTABLE, THRESHOLDED, Values, order, walk
+from cbe.spec.search import KEYS, MUTABLE, order, walk
 from cbe.spec.settings import margin_in
 from cbe.spec.suggestions import by_last_name, nearest_choice, question
 from cbe.spec.train import TrainConfig
@@ -148,7 +149,7 @@ def _try(key: str, value: Any) -> tuple[Any, str]:
 
 
 def impossible(
-    search: Mapping[str, Parameter], base: Values, build: Callable[[Values], object]
+    search: Mapping[str, Parameter], base: Values, build: Callable[[Values], object], is_given: bool = True
 ) -> Iterator[Found]:
     """Parameters that exist nowhere, and a search of which no point can be built."""
     named = {key for parameter in search.values() for key in parameter.when}
@@ -161,7 +162,7 @@ def impossible(
         asked = [v for p in search.values() for v in p.when.get(key, ()) if parameter.contains(v)]
         return ends + [value for value in asked if value not in ends]
 
-    never, problem, built = set(search), "", False
+    never, problem, built = set(search) if is_given else set(), "", False
     for count, point in enumerate(walk(search, base, corners)):
         if count == MOST_CORNERS:  # not seen is not impossible
             return
@@ -186,12 +187,13 @@ def impossible(
         yield place, f"no point of the search can be built: {why}", "widen the search"
 
 
-def study_faults(study: StudyConfig) -> Iterator[Found]:
-    """All that is wrong between the sections of a study."""
-    base = list(_base_faults(study))
+def study_faults(study: StudyConfig, is_given: bool) -> Iterator[Found]:
+    """All that is wrong between the sections of a study; what is not used only where a user gives it."""
+    base = list(_base_faults(study, is_given))
     yield from base
     if not base:  # without a base there is nothing to search in
-        found = impossible(study.search, study.values({}), lambda point: study.train_config(point, 0, 0))
+        build: Callable[[Values], object] = lambda point: study.train_config(point, 0, 0)  # noqa: E731
+        found = impossible(study.search, study.values({}), build, is_given)
         yield from ((("search", *place), problem, hint) for place, problem, hint in found)
     for faults in (
         *(_sampler_faults, _search_from_faults, _scheduler_faults),
@@ -200,19 +202,15 @@ def study_faults(study: StudyConfig) -> Iterator[Found]:
         yield from faults(study)
 
 
-def _base_faults(study: StudyConfig) -> Iterator[Found]:
+def _base_faults(study: StudyConfig, is_given: bool) -> Iterator[Found]:
     try:
         config = study.base
     except ValidationError as error:
         yield from _places(error, TrainConfig, {})
         return
-    name = config.method.name
-    lacking = {
-        "threshold": config.method.threshold is not None and name not in THRESHOLDED,
-        "fairness": bool(config.method.fairness) and name != "freematch",
-    }
-    for key in (key for key, set_in_vain in lacking.items() if set_in_vain):
-        yield ("method", key), f"{name} has no {key} to set", "leave it out"
+    if is_given:
+        searched = {key: parameter.listed for key, parameter in study.search.items()}
+        yield from unused(config.to_plain(), TrainConfig().to_plain(), searched)
 
 
 def _budget_faults(study: StudyConfig) -> Iterator[Found]:

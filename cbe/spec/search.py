@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from cbe.spec.changes import FREE
+from cbe.spec.conditions import Values, applies, deciders, value_at
 from cbe.spec.files import Faults
 from cbe.spec.parameters import Parameter
-from cbe.spec.train import PAPER_SHARE, WITH_HEADS, TrainConfig
+from cbe.spec.train import PAPER_SHARE, TrainConfig
 
 if TYPE_CHECKING:
     from cbe.spec.study import StudyConfig
-
-Values = Mapping[str, Any]  # by dotted key
-
-# Methods with a threshold to set; the others have none, or move it themselves.
-THRESHOLDED = frozenset({"pseudo-label", "uda", "fixmatch", "flexmatch"})
 
 
 def _leaves(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -46,40 +42,6 @@ FIXED = frozenset(
 MUTABLE = frozenset(KEYS) - FIXED
 
 
-def _has_heads(values: Values) -> bool:
-    return values["ensemble.kind"] in WITH_HEADS
-
-
-def _has_several_heads(values: Values) -> bool:
-    heads = values.get("ensemble.heads")
-    return _has_heads(values) and (heads is None or heads > 1)
-
-
-def _has_private_channels(values: Values) -> bool:
-    return values["ensemble.kind"] == "channel" and _has_several_heads(values)
-
-
-_ENSEMBLE = ("ensemble.kind", "ensemble.heads")
-# What a key needs in order to mean anything: the keys that decide it, and how.
-_NEEDS: Mapping[str, tuple[tuple[str, ...], Callable[[Values], bool]]] = {
-    "ensemble.heads": (("ensemble.kind",), _has_heads),
-    "ensemble.private_channels": (_ENSEMBLE, _has_private_channels),
-    "ensemble.momentum": (("ensemble.kind",), lambda values: values["ensemble.kind"] == "temporal"),
-    "method.threshold": (("method.name",), lambda values: values["method.name"] in THRESHOLDED),
-    "method.fairness": (("method.name",), lambda values: values["method.name"] == "freematch"),
-    "loss.target": (_ENSEMBLE, _has_several_heads),
-    "loss.agreement": (_ENSEMBLE, _has_several_heads),
-    "loss.lb_correlation": (_ENSEMBLE, _has_private_channels),
-    "loss.lb_pairs": (_ENSEMBLE, _has_private_channels),
-    "loss.weights.lb": (_ENSEMBLE, _has_private_channels),
-}
-
-
-def applies(key: str, values: Values) -> bool:
-    """Whether a key means anything where the others have these values."""
-    return key not in _NEEDS or _NEEDS[key][1](values)
-
-
 def applicable(key: str, parameter: Parameter, values: Values) -> bool:
     """Whether a parameter exists where the other keys have these values."""
     return applies(key, values) and all(values.get(k) in allowed for k, allowed in parameter.when.items())
@@ -87,20 +49,13 @@ def applicable(key: str, parameter: Parameter, values: Values) -> bool:
 
 def values_of(config: TrainConfig) -> dict[str, Any]:
     """A config's values by dotted key."""
-    plain: Any = config.to_plain()
-
-    def at(key: str) -> Any:
-        value = plain
-        for part in key.split("."):
-            value = value[part]
-        return value
-
-    return {key: at(key) for key in KEYS}
+    plain = config.to_plain()
+    return {key: value_at(key, plain) for key in KEYS}
 
 
 def deciding(key: str, parameter: Parameter) -> tuple[str, ...]:
     """The keys whose values decide whether a parameter exists."""
-    return (*_NEEDS.get(key, ((),))[0], *parameter.when)
+    return (*deciders(key), *parameter.when)
 
 
 def order(search: Mapping[str, Parameter]) -> list[str]:

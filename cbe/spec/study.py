@@ -42,6 +42,7 @@ from cbe.spec.train import (
     TrainConfig,
     Training,
     _named,
+    is_given,
 )
 
 Pair = tuple[int, int]  # seed, label split
@@ -160,8 +161,8 @@ class StudyConfig(Section):
             return given
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        found = list(study_faults(self))
+    def _fits_together(self, info: ValidationInfo) -> Self:
+        found = list(study_faults(self, is_given(info)))
         if found:
             raise Faults(found)
         return self
@@ -325,7 +326,8 @@ def _leave_behind(plain: dict[str, Any], point: Mapping[str, Any]) -> None:
         plain["ensemble"] = {"heads": plain["ensemble"]["heads"] if both_have_heads else None}
         plain["loss"]["weights"].update(lb=None, lv=None)
     if point.get("method.name") not in (None, plain["method"]["name"]):
-        plain["method"].update(threshold=None, temperature=None, ramp=None, fairness=None)
+        null = [name for name, field in Method.model_fields.items() if field.default is None]
+        plain["method"].update(dict.fromkeys(null))  # the settings that each method has its own value of
 
 
 STUDY_KEYS = StudyConfig.model_fields.keys() - TrainConfig.model_fields.keys()  # that no training file has
