@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -192,7 +193,7 @@ def study_faults(study: StudyConfig, is_given: bool) -> Iterator[Found]:
     base = list(_base_faults(study, is_given))
     yield from base
     if not base:  # without a base there is nothing to search in
-        build: Callable[[Values], object] = lambda point: study.train_config(point, 0, 0)  # noqa: E731
+        build = partial(study.train_config, seed=0, split=0)
         found = impossible(study.search, study.values({}), build, is_given)
         yield from ((("search", *place), problem, hint) for place, problem, hint in found)
     for faults in (
