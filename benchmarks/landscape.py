@@ -29,7 +29,6 @@ from scipy.stats import spearmanr
 
 from cbe.spec import StudyConfig
 from cbe.spec.search import applicable, order
-from cbe.study.search import prior
 
 FOLDER = Path(__file__).parent / "landscapes"
 METRICS = ("validation_error", "validation_loss", "test_error")
@@ -49,11 +48,12 @@ class Plan:
         yield "base", {}
         rng = np.random.default_rng(14)
         for number in range(self.configs):
-            draw, source = (prior.draw, "prior") if number % 3 == 0 else (prior.draw_evenly, "even")
+            source = "prior" if number % 3 == 0 else "even"
             point: dict[str, Any] = {}
             for key in order(self.study.search):
-                if applicable(key, self.study.search[key], self.study.values(point)):
-                    point[key] = draw(self.study.search[key], rng)
+                parameter = self.study.search[key]
+                if applicable(key, parameter, self.study.values(point)):
+                    point[key] = parameter.draw(rng) if source == "prior" else parameter.draw_evenly(rng)
             yield source, point
 
 

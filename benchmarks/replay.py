@@ -37,7 +37,6 @@ from cbe.study.agenda import Agenda
 from cbe.study.assignment import Assignment
 from cbe.study.dispatch import Dispatch, Listener
 from cbe.study.ledger import Ledger
-from cbe.study.search import prior
 from cbe.study.search.sampling import Sampling
 from cbe.study.search.scheduling import scheduler
 
@@ -90,13 +89,14 @@ class Landscape:
     def _place(self, point: Mapping[str, Any]) -> list[float]:
         found: list[float] = []
         for key, parameter in self.study.search.items():
-            if parameter.choice is None:
-                found.append(prior.to_unit(parameter, point[key]) if key in point else 0.5)
-            elif all(isinstance(choice, (int, float)) for choice in parameter.choice):
-                low, high = min(parameter.choice), max(parameter.choice)
+            listed = parameter.listed
+            if parameter.scale != "category":
+                found.append(parameter.to_unit(point[key]) if key in point else 0.5)
+            elif all(isinstance(choice, (int, float)) for choice in listed):
+                low, high = min(listed), max(listed)
                 found.append((point[key] - low) / (high - low) if key in point else 0.5)
             else:
-                found += [float(point.get(key) == choice) for choice in parameter.choice]
+                found += [float(point.get(key) == choice) for choice in listed]
         return found
 
     def weights(self, of: Sequence[int]) -> Array:

@@ -35,7 +35,6 @@ from benchmarks.replay import BASE, PAPER, Draw, Landscape, Replay
 from cbe.spec import StudyConfig
 from cbe.spec.search import applicable, order
 from cbe.spec.study import PAIRS
-from cbe.store.history import distribution
 from cbe.study.confirmation import runs_of, winners
 from cbe.study.search.sampling import Sampling
 from cbe.verdicts import compare
@@ -80,15 +79,9 @@ def wrong_prior(land: Landscape) -> dict[str, Any]:
     """The default search with its beliefs at the far end of each range, and firm."""
     plain: dict[str, Any] = {}
     for key, parameter in _study(land, 0).search.items():
-        far = parameter.choice[-1] if parameter.choice else None
-        if far is None:
-            assert parameter.prior is not None and isinstance(parameter.prior.at, (int, float))
-            middle = (
-                (parameter.low * parameter.high) ** 0.5
-                if parameter.log
-                else (parameter.low + parameter.high) / 2
-            )
-            far = parameter.low if parameter.prior.at > middle else parameter.high
+        assert parameter.prior is not None
+        is_high = parameter.scale != "category" and parameter.to_unit(parameter.prior.at) > 0.5
+        far = parameter.listed[0 if is_high else -1]
         # On digits low thresholds and large weights of the unlabeled loss are best: these are the worst.
         far = {"method.threshold": 0.99, "loss.weights.unlabeled": 0.25}.get(key, far)
         plain[key] = {**parameter.model_dump(), "prior": {"at": far, "confidence": "high"}}
@@ -108,7 +101,7 @@ def hyperband(land: Landscape, seed: int) -> Course:
         trial, point = searched.ask(), {}
         for key in order(study.search):
             if applicable(key, study.search[key], study.values(point)):
-                point[key] = trial._suggest(key, distribution(study.search[key]))
+                point[key] = study.search[key].suggest(trial, key)
         config = draw.config(point)
         for number, report in enumerate(draw.curve(config, 0), 1):
             trial.report(report["validation_error"], number)
@@ -145,11 +138,11 @@ def priorband(land: Landscape, seed: int) -> Course:
         believed: dict[str, Any] = {}
         if parameter.prior:
             believed = {"prior": parameter.prior.at, "prior_confidence": parameter.prior.confidence}
-        if parameter.choice is not None:
-            space[key] = HPOCategorical(list(parameter.choice), **believed)
+        if parameter.scale == "category":
+            space[key] = HPOCategorical(list(parameter.listed), **believed)
         else:
-            kind: Any = HPOInteger if parameter.int_ else HPOFloat
-            space[key] = kind(parameter.low, parameter.high, log=parameter.log, **believed)
+            kind: Any = HPOInteger if parameter.kind == "int" else HPOFloat
+            space[key] = kind(*parameter.listed, log=parameter.scale == "log", **believed)
     searched = AskAndTell(algorithm(SearchSpace(space)))
     spent, course, best = _fixed(land, draw)
     reached: dict[str, int] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 
@@ -58,8 +59,14 @@ def test_all_faults_are_told_at_once_each_with_its_line(tmp_path: Path) -> None:
         (["training.lr=[1"], "is not a value"),
         (["model=wrn-11-1"], "wrn-DEPTH-WIDTH, depth 6n+4"),
         (["ensemble.private_channels=128"], "ensemble.private_channels: 128 does not leave a shared channel"),
-        (["ensemble=single", "ensemble.heads=3"], "single has one head"),
-        (["ensemble=multihead", "ensemble.private_channels=3"], "has no private channels"),
+        (
+            ["ensemble=single", "ensemble.heads=3"],
+            "ensemble.heads: 3: ensemble single takes no heads; leave it out, or use ensemble model",
+        ),
+        (
+            ["ensemble=multihead", "ensemble.private_channels=3"],
+            "private_channels; leave it out, or use ensemble channel",
+        ),
         (
             ["ensemble=single", "loss.weights.lb=1"],
             "loss.weights.lb: ensemble single has no private channels",
@@ -172,10 +179,56 @@ def test_every_method_with_every_ensemble_is_a_config_that_resolves_once(method:
         assert (config.loss.weights.lb, config.loss.weights.lv) == (0, 0)
 
 
-@pytest.mark.parametrize(("method", "key"), [("freematch", "threshold"), ("fixmatch", "fairness")])
-def test_a_setting_the_method_does_not_have_is_refused(method: str, key: str) -> None:
-    with pytest.raises(ConfigError, match=f"{method} has no {key} to set"):
-        resolve(TrainConfig.model_validate({"method": {"name": method, key: 0.5}}))
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            ["method=freematch", "method.threshold=0.9"],
+            "threshold: 0.9: method freematch takes no threshold; leave it out, or use method pseudo-label",
+        ),
+        (["method.fairness=0.5"], "method.fairness: 0.5: method fixmatch takes no fairness"),
+        (["method.momentum=0.5"], "or use method freematch or softmatch"),
+        (["method=supervised", "method.ramp=0.5"], "method supervised takes no ramp"),
+        (["method=supervised", "loss.weights.unlabeled=3"], "supervised takes no loss.weights.unlabeled"),
+        (
+            ["ensemble.momentum=0.5"],
+            "ensemble channel takes no momentum; leave it out, or use ensemble temporal",
+        ),
+        (
+            ["ensemble=single", "loss.target=hard"],
+            "loss.target: 'hard': ensemble single takes no loss.target",
+        ),
+        (
+            ["ensemble=model", "loss.lb_pairs=ring"],
+            "takes no loss.lb_pairs; leave it out, or use ensemble channel",
+        ),
+        (
+            ["ensemble.heads=1", "loss.agreement=0.4"],
+            "ensemble channel with 1 head takes no loss.agreement; leave it out, or use 2 heads or more",
+        ),
+        (["ensemble=temporal", "ensemble.momentum=0.5", "method=softmatch", "method.momentum=0.5"], None),
+    ],
+)
+def test_a_setting_that_the_method_or_the_ensemble_does_not_take_is_refused(
+    settings: list[str], message: str | None
+) -> None:
+    if message is None:
+        read_config(TrainConfig, None, settings)
+    else:
+        (fault,) = faults(None, *settings)
+        assert message in fault
+
+
+@pytest.mark.parametrize("ensemble", ENSEMBLES)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_config_that_was_written_out_in_full_can_be_given_again(
+    method: str, ensemble: str, tmp_path: Path
+) -> None:
+    config = TrainConfig.model_validate({"method": method, "ensemble": ensemble})
+    for number, each in enumerate((config, resolve(config))):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(json.dumps(each.to_plain()))
+        assert read_config(TrainConfig, path) == each
 
 
 @given(st.text(max_size=20), st.text(max_size=20))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cbe.errors import ConfigError
 from cbe.spec import Parameter, StudyConfig, TrainConfig
+from cbe.spec.conditions import applies
 from cbe.spec.files import Faults
 from cbe.spec.registry import ENSEMBLES, METHODS, load
 from cbe.spec.rules import MOST_CORNERS
@@ -18,9 +19,7 @@ from cbe.spec.search import (
     FIXED,
     KEYS,
     MUTABLE,
-    THRESHOLDED,
     applicable,
-    applies,
     default_search,
     grid,
     order,
@@ -40,12 +39,12 @@ def parameter(plain: Any) -> Parameter:
 
 def test_a_parameter_knows_its_values_and_what_it_contains() -> None:
     heads = parameter({"int": [2, 8], "step": 3})
-    assert heads.values() == (2, 5, 8)
+    assert tuple(heads.values()) == (2, 5, 8)
     assert [heads.contains(value) for value in (2, 5, 8, 3, 11, 5.0, 5.5, True, "5", None)] == [
         *(True, True, True, False, False, True, False, False, False, False),
     ]
     tenths = parameter({"float": [0.1, 0.7], "step": 0.2})
-    assert tenths.values() == (0.1, 0.3, 0.5, 0.7)
+    assert tuple(tenths.values()) == (0.1, 0.3, 0.5, 0.7)
     assert all(tenths.contains(value) for value in tenths.values()) and not tenths.contains(0.2)
     reals = parameter({"float": [0.1, 10], "log": True})
     assert reals.contains(0.1) and reals.contains(3) and not reals.contains(10.1)
@@ -65,14 +64,18 @@ def test_every_value_of_a_range_is_contained_and_the_next_is_not(bounds: tuple[i
         made = parameter(
             {kind: [round(low * scale, 2), round(high * scale, 2)], "step": round(step * scale, 2)}
         )
-        values = made.values()
+        values = tuple(made.values())
         assert len(values) == bounds[1] - bounds[0] + 1 and all(made.contains(value) for value in values)
         assert not made.contains(values[-1] + step * scale)
 
 
-def test_methods_with_a_threshold_are_those_of_the_registry() -> None:
-    assert {name for name in METHODS if load(METHODS, name).threshold is not None} == THRESHOLDED
-    assert [name for name in METHODS if load(METHODS, name).extra is not None] == ["freematch"]
+def test_methods_take_what_they_have_a_value_of() -> None:
+    for name, entry in METHODS.items():
+        method = load(METHODS, name)
+        assert ("method.threshold" in entry.takes) == (method.threshold is not None)
+        assert ("method.fairness" in entry.takes) == (method.extra is not None)
+        assert ("method.ramp" in entry.takes) == (method.student is not None)
+    assert {key for entry in (*METHODS.values(), *ENSEMBLES.values()) for key in entry.takes} <= KEYS.keys()
 
 
 @pytest.mark.parametrize("kind", ENSEMBLES)
@@ -87,9 +90,11 @@ def test_a_key_applies_where_the_config_has_a_use_for_it(method: str, kind: str)
         assert (key in applying) == private
         assert not applies(key, {**values, "ensemble.heads": 1})
     assert ("ensemble.momentum" in applying) == (kind == "temporal")
-    assert ("method.threshold" in applying) == (method in THRESHOLDED)
+    assert ("method.threshold" in applying) == ("method.threshold" in METHODS[method].takes)
     assert ("method.fairness" in applying) == (method == "freematch")
-    assert {"loss.weights.lv", "loss.weights.unlabeled", "training.lr", "method.ramp"} <= applying
+    assert ("method.momentum" in applying) == (method in ("freematch", "softmatch"))
+    assert ("loss.weights.unlabeled" in applying) == ("method.ramp" in applying) == (method != "supervised")
+    assert {"loss.weights.lv", "training.lr"} <= applying
 
 
 def test_what_decides_comes_before_what_depends_on_it() -> None:
@@ -166,13 +171,10 @@ def points(draw: st.DrawFn, made: StudyConfig) -> dict[str, Any]:
         each = made.search[key]
         if not applicable(key, each, made.values(point)):
             continue
-        if each.choice is not None:
-            point[key] = draw(st.sampled_from(each.choice))
-        elif each.int_ is not None:
-            point[key] = draw(st.integers(*each.int_))
+        if each.scale == "category":
+            point[key] = draw(st.sampled_from(each.listed))
         else:
-            assert each.float_ is not None
-            point[key] = draw(st.floats(*each.float_))
+            point[key] = draw((st.integers if each.kind == "int" else st.floats)(*each.listed))
         assert each.contains(point[key])
     return point
 
@@ -206,16 +208,19 @@ def test_the_default_prior_is_the_papers_config() -> None:
 
 def test_the_default_search_is_as_wide_as_the_network() -> None:
     default = default_search(TrainConfig())
-    assert default["ensemble.heads"].int_ == (2, 8) and default["ensemble.private_channels"].int_ == (3, 32)
-    assert default["method.threshold"].float_ == (0.7, 0.99)
-    assert default["loss.agreement"].choice == (0.4, 0.6, 0.8, 1.0)
-    assert default["loss.weights.unlabeled"].float_ == (0.25, 4)
-    assert default["loss.weights.lb"].float_ == default["loss.weights.lv"].float_ == (0.1, 4)
+    assert default["ensemble.heads"].listed == (2, 8) and default["ensemble.private_channels"].listed == (
+        3,
+        32,
+    )
+    assert default["method.threshold"].listed == (0.7, 0.99)
+    assert default["loss.agreement"].listed == (0.4, 0.6, 0.8, 1.0)
+    assert default["loss.weights.unlabeled"].listed == (0.25, 4)
+    assert default["loss.weights.lb"].listed == default["loss.weights.lv"].listed == (0.1, 4)
     assert (
         "loss.weights.labeled" not in default
     )  # the scale of all weights nearly duplicates the learning rate
-    assert default["loss.target"].choice == ("soft", "hard")
-    assert default["loss.lb_correlation"].choice == ("abs", "square", "signed")
+    assert default["loss.target"].listed == ("soft", "hard")
+    assert default["loss.lb_correlation"].listed == ("abs", "square", "signed")
     assert default_search(TrainConfig.model_validate({"ensemble": {"heads": 1}})) == default
     single = default_search(TrainConfig.model_validate({"ensemble": "single", "method": "freematch"}))
     assert set(single) == {"loss.weights.unlabeled", "loss.weights.lv"}

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from cbe.cli import check
 from cbe.errors import ConfigError
 from cbe.spec import StudyConfig, TrainConfig, read_config
+from cbe.spec.files import read_config_text
 from cbe.spec.search import default_search, grid
 from cbe.spec.settings import Scheduler
 from cbe.spec.train import Training
@@ -144,7 +145,7 @@ def test_a_name_that_could_not_be_a_folder_is_refused(name: str) -> None:
         # parameters
         (["search.training.lr={}"], "search.training.lr: a parameter is exactly one of {int: [low, high]}"),
         (["search.training.lr={int: [1, 2], float: [1, 2]}"], "exactly one of"),
-        (["search.training.lr=3"], "search.training.lr: 3: a parameter is {int"),
+        (["search.training.lr=3"], "search.training.lr: 3: a parameter is exactly one of {int"),
         (["search.training.lr=[]"], "no choice is given"),
         (["search.training.lr=[0.1, 1e-1]"], "search.training.lr.choice: a choice is given twice"),
         (["search.training.lr={choice: [0.1], log: true}"], "log and step belong to int and float"),
@@ -154,7 +155,10 @@ def test_a_name_that_could_not_be_a_folder_is_refused(name: str) -> None:
         (["search.loss.weights.lv={float: [0, 1], log: true}"], "log needs a low above 0"),
         (["search.training.lr={float: [0.1, 0.2], log: true, step: 0.1}"], "exclude each other"),
         (["search.training.lr={float: [0.1, 0.8], step: 0.3}"], "the last one is 0.7"),
-        (["search.ensemble.heads={int: [2, 8], step: 0.5}"], "step of an int is a whole number"),
+        (
+            ["search.ensemble.heads={int: [2, 8], step: 0.5}"],
+            "heads.step: 0.5: input should be a valid integer",
+        ),
         (["search.ensemble.heads={float: [2, 8]}"], "ensemble.heads is a whole number; write int"),
         (["search.ensemble.heads={int: [0, 8]}"], "search.ensemble.heads.int.0: 0: input should be greater"),
         (["search.model.name=[wrn-10-1, wrn-11-1]"], "search.model.name.choice.1: 'wrn-11-1': a network is"),
@@ -194,8 +198,9 @@ def test_a_name_that_could_not_be_a_folder_is_refused(name: str) -> None:
         ),
         (["ensemble.private_channels=128"], "ensemble.private_channels: 128 does not leave a shared channel"),
         (["ensemble=single", "loss.weights.lb=1"], "loss.weights.lb: ensemble single has no private"),
-        (["method.name=freematch", "method.threshold=0.9"], "method.threshold: freematch has no threshold"),
-        (["method.fairness=0.1"], "method.fairness: fixmatch has no fairness to set; leave it out"),
+        (["method.name=freematch", "method.threshold=0.9"], "0.9: method freematch takes no threshold"),
+        (["method.fairness=0.1"], "0.1: method fixmatch takes no fairness; leave it out, or use method free"),
+        (["ensemble=single", "loss.target=hard", "search={}"], "ensemble single takes no loss.target"),
         # objectives
         (
             ["objective=macs"],
@@ -290,6 +295,27 @@ def test_short_forms_stand_for_their_sections() -> None:
     assert study(objective={"metric": "validation_error", "direction": "maximize"}).objectives[0].direction
 
 
+def test_settings_of_the_loss_may_belong_to_any_ensemble_that_is_searched() -> None:
+    given = [
+        "name=a",
+        "ensemble=single",
+        "loss.lb_correlation=square",
+        "search.ensemble.kind=[single, channel]",
+    ]
+    made = read_config(StudyConfig, settings=given)
+    assert made.train_config({"ensemble.kind": "channel"}, 0, 0).loss.lb_correlation == "square"
+    (fault,) = faults("ensemble=single", "loss.lb_correlation=square", "search.ensemble.kind=[single, model]")
+    assert fault.startswith("loss.lb_correlation: 'square': ensemble single takes no loss.lb_correlation")
+
+
+def test_a_stored_study_is_read_though_it_gives_settings_that_nothing_uses() -> None:
+    text = "name: a\nmethod: {name: supervised, ramp: 0.3}\nsearch: {loss.weights.unlabeled: [1, 2]}\n"
+    assert read_config_text(StudyConfig, text, is_stored=True).method.ramp == 0.3
+    with pytest.raises(ConfigError) as caught:
+        read_config_text(StudyConfig, text)
+    assert [fault.where for fault in caught.value.faults] == ["study.yaml:2 method.ramp"]
+
+
 def test_settings_reach_searched_keys_and_short_sections(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("name: a\nsampler: gp\nsearch: {ensemble.heads: {int: [2, 8]}}\n")
@@ -297,8 +323,8 @@ def test_settings_reach_searched_keys_and_short_sections(tmp_path: Path) -> None
         StudyConfig, path, ["sampler.seed=7", "search.ensemble.heads=[3, 5]", "search.loss.weights.lb=[0, 1]"]
     )
     assert (changed.sampler.name, changed.sampler.seed) == ("gp", 7)
-    assert changed.search["ensemble.heads"].choice == (3, 5)
-    assert changed.search["loss.weights.lb"].choice == (0.0, 1.0)
+    assert changed.search["ensemble.heads"].listed == (3, 5)
+    assert changed.search["loss.weights.lb"].listed == (0.0, 1.0)
 
 
 def test_numbers_that_yaml_takes_for_text_are_numbers_in_the_search() -> None:
@@ -309,9 +335,9 @@ def test_numbers_that_yaml_takes_for_text_are_numbers_in_the_search() -> None:
             "training.weight_decay": {"float": ["1e-4", "1e-2"], "log": True},
         }
     )
-    assert made.search["training.lr"].choice == (0.001, 0.1)
+    assert made.search["training.lr"].listed == (0.001, 0.1)
     assert made.search["training.ema"].when == {"training.lr": (0.001,)}
-    assert made.search["training.weight_decay"].float_ == (0.0001, 0.01)
+    assert made.search["training.weight_decay"].listed == (0.0001, 0.01)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from cbe.spec import Method
 from cbe.ssl.temporal import PastPredictions
 from cbe.ssl.thresholds import Always, Fixed, Policy, Shape
 from cbe.ssl.thresholds.flexmatch import Curriculum
@@ -17,7 +18,7 @@ from cbe.ssl.world import World
 
 
 def shape(heads: int = 1, threshold: float = 0.875, momentum: float = 0.5) -> Shape:
-    return Shape(heads, classes=2, images=4, threshold=threshold, momentum=momentum)
+    return Shape(heads, classes=2, images=4, settings=Method(threshold=threshold, momentum=momentum))
 
 
 def two(first: list[float], second: list[float]) -> Tensor:

@@ -10,7 +10,6 @@ import typer
 from cbe.spec import TrainConfig, read_config
 from cbe.spec.backbones import BACKBONES
 from cbe.spec.registry import ENSEMBLES
-from cbe.spec.train import WITH_HEADS
 
 
 def command(
@@ -37,10 +36,9 @@ def command(
 
     def of(kind: str) -> Cost:
         settings = [f"ensemble.kind={kind}", f"model.name={model}"]
-        if heads is not None and (kind in WITH_HEADS or kind == ensemble):
-            settings.append(f"ensemble.heads={heads}")
-        if private_channels is not None and (kind == "channel" or kind == ensemble):
-            settings.append(f"ensemble.private_channels={private_channels}")
+        for key, value in (("ensemble.heads", heads), ("ensemble.private_channels", private_channels)):
+            if value is not None and (key in ENSEMBLES[kind].takes or kind == ensemble):
+                settings.append(f"{key}={value}")
         batch = {"batch_size": batch_size, "unlabeled_ratio": unlabeled_ratio}
         settings.extend(f"training.{key}={value}" for key, value in batch.items() if value is not None)
         config = resolve(read_config(TrainConfig, settings=settings))

@@ -1,7 +1,7 @@
 """Files the user writes, checked and typed."""
 
 from cbe.spec.files import read_config
-from cbe.spec.search import Parameter
+from cbe.spec.parameters import Parameter
 from cbe.spec.settings import Objective
 from cbe.spec.study import STUDY_KEYS, StudyConfig
 from cbe.spec.train import Data, Ensemble, Loss, Method, Network, TrainConfig, Training, Weights

@@ -61,17 +61,19 @@ def read_config_text(
     settings: Iterable[str] = (),
     name: str = "study.yaml",
     folder: Path | None = None,
+    is_stored: bool = False,
 ) -> Model:
     """A config from the text of a file that may not be on this machine; `name` is what faults call it.
 
-    A relative `data.path` starts at `folder`, or stays as it is where none is given.
+    A relative `data.path` starts at `folder`, or stays as it is where none is given. A file of the store may
+    have settings that nothing uses: earlier versions accepted them.
     """
     path = Path(name)
     plain, lines = parse(text, path)
     _overlay(plain, lines, settings, {})
     if folder is not None:
         _anchor(plain, folder)
-    return _validated(model, plain, lines, path)
+    return _validated(model, plain, lines, path, is_given=not is_stored)
 
 
 def text_to_send(
@@ -131,10 +133,14 @@ def read_setting(setting: str) -> tuple[str, Any]:
 
 
 def _validated(
-    model: type[Model], plain: dict[str, Any], lines: Mapping[Place, int], path: Path | None
+    model: type[Model],
+    plain: dict[str, Any],
+    lines: Mapping[Place, int],
+    path: Path | None,
+    is_given: bool = True,
 ) -> Model:
     try:
-        return model.model_validate(plain)
+        return model.model_validate(plain, context={"given": is_given})
     except ValidationError as error:
         raise ConfigError(faults_of(error, model, plain, path, lines)) from None
 

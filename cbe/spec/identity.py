@@ -9,7 +9,8 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from cbe.spec.changes import FREE
-from cbe.spec.search import KEYS, applies, values_of
+from cbe.spec.conditions import applies
+from cbe.spec.search import KEYS, values_of
 from cbe.spec.train import TrainConfig
 
 SEEDS = ("training.seed", "data.label_split")  # what makes a trial of a config

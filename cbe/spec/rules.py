@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
 from cbe.errors import ConfigError
 from cbe.spec.changes import FREE
+from cbe.spec.conditions import Values, unused
 from cbe.spec.files import Faults, Place, faults_of
-from cbe.spec.search import KEYS, MUTABLE, THRESHOLDED, Parameter, Prior, Values, order, walk
+from cbe.spec.parameters import Parameter, Prior
+from cbe.spec.search import KEYS, MUTABLE, order, walk
 from cbe.spec.settings import margin_in
 from cbe.spec.suggestions import by_last_name, nearest_choice, question
 from cbe.spec.train import TrainConfig
@@ -39,12 +43,11 @@ def typed(search: Mapping[str, Any]) -> dict[str, Parameter]:
         if unusable:
             found.append(((key,), *unusable))
             continue
+        kind = Parameter.kind_of(given)
         try:
-            parameter = Parameter.model_validate(given)
+            parameter = kind.model_validate(given)
         except ValidationError as error:
-            found += [
-                ((key, *place), problem, hint) for place, problem, hint in _places(error, Parameter, given)
-            ]
+            found += [((key, *place), problem, hint) for place, problem, hint in _places(error, kind, given)]
             continue
         result[key], faults = _fitted(key, parameter)
         found += faults
@@ -61,12 +64,13 @@ def _places(error: ValidationError, model: type[BaseModel], given: Any) -> Itera
 
 def _fitted(key: str, parameter: Parameter) -> tuple[Parameter, list[Found]]:
     """A parameter whose values are as their key has them, since `1e-3` is text to YAML."""
-    choice, found = _typed(key, parameter.choice or (), (key, "choice"))
-    found += _range_faults(key, parameter)
-    prior, faults = _fitted_prior(key, parameter.model_copy(update={"choice": choice or None}))
+    listed, found = _typed(key, parameter.listed, (key, parameter.kind))
+    try:
+        parameter = parameter.fitted(key, listed)
+    except Faults as unfit:
+        found += [((key, parameter.kind, *place), problem, hint) for place, problem, hint in unfit.found]
+    prior, faults = _fitted_prior(key, parameter)
     found += faults
-    if len({repr(value) for value in choice}) < len(choice):
-        found.append(((key, "choice"), "a choice is given twice", "take one out"))
     when: dict[str, tuple[Any, ...]] = {}
     for other, values in parameter.when.items():
         if other not in KEYS:
@@ -74,7 +78,7 @@ def _fitted(key: str, parameter: Parameter) -> tuple[Parameter, list[Found]]:
         else:
             when[other], faults = _typed(other, values, (key, "when", other))
             found += faults
-    return parameter.model_copy(update={"when": when, "choice": choice or None, "prior": prior}), found
+    return parameter.model_copy(update={"when": when, "prior": prior}), found
 
 
 def _fitted_prior(key: str, parameter: Parameter) -> tuple[Prior | None, list[Found]]:
@@ -126,16 +130,6 @@ def _typed(key: str, values: tuple[Any, ...], place: Place) -> tuple[tuple[Any, 
     return tuple(value for value, _ in tried), faults
 
 
-def _range_faults(key: str, parameter: Parameter) -> Iterator[Found]:
-    for index, bound in enumerate(parameter.int_ or parameter.float_ or ()):
-        value, problem = _try(key, bound)
-        place = (key, parameter.kind, index)
-        if problem:
-            yield place, f"{bound!r}: {problem}", ""
-        elif parameter.kind == "float" and isinstance(value, int):
-            yield place, f"{bound!r}: {key} is a whole number", "write int instead of float"
-
-
 def _try(key: str, value: Any) -> tuple[Any, str]:
     """The value as the key has it, and what is wrong with it for whatever the other keys are."""
     place = tuple(key.split("."))
@@ -156,20 +150,20 @@ def _try(key: str, value: Any) -> tuple[Any, str]:
 
 
 def impossible(
-    search: Mapping[str, Parameter], base: Values, build: Callable[[Values], object]
+    search: Mapping[str, Parameter], base: Values, build: Callable[[Values], object], is_given: bool = True
 ) -> Iterator[Found]:
     """Parameters that exist nowhere, and a search of which no point can be built."""
     named = {key for parameter in search.values() for key in parameter.when}
 
     def corners(key: str) -> list[Any]:
         parameter = search[key]
-        ends = list(parameter.choice or parameter.int_ or parameter.float_ or ())
+        ends = list(parameter.listed)
         if not key.startswith(_READ_BY_RULES) and key not in named:
             return ends[:1]
         asked = [v for p in search.values() for v in p.when.get(key, ()) if parameter.contains(v)]
         return ends + [value for value in asked if value not in ends]
 
-    never, problem, built = set(search), "", False
+    never, problem, built = set(search) if is_given else set(), "", False
     for count, point in enumerate(walk(search, base, corners)):
         if count == MOST_CORNERS:  # not seen is not impossible
             return
@@ -194,12 +188,13 @@ def impossible(
         yield place, f"no point of the search can be built: {why}", "widen the search"
 
 
-def study_faults(study: StudyConfig) -> Iterator[Found]:
-    """All that is wrong between the sections of a study."""
-    base = list(_base_faults(study))
+def study_faults(study: StudyConfig, is_given: bool) -> Iterator[Found]:
+    """All that is wrong between the sections of a study; what is not used only where a user gives it."""
+    base = list(_base_faults(study, is_given))
     yield from base
     if not base:  # without a base there is nothing to search in
-        found = impossible(study.search, study.values({}), lambda point: study.train_config(point, 0, 0))
+        build = partial(study.train_config, seed=0, split=0)
+        found = impossible(study.search, study.values({}), build, is_given)
         yield from ((("search", *place), problem, hint) for place, problem, hint in found)
     for faults in (
         *(_sampler_faults, _search_from_faults, _scheduler_faults),
@@ -208,19 +203,15 @@ def study_faults(study: StudyConfig) -> Iterator[Found]:
         yield from faults(study)
 
 
-def _base_faults(study: StudyConfig) -> Iterator[Found]:
+def _base_faults(study: StudyConfig, is_given: bool) -> Iterator[Found]:
     try:
         config = study.base
     except ValidationError as error:
         yield from _places(error, TrainConfig, {})
         return
-    name = config.method.name
-    lacking = {
-        "threshold": config.method.threshold is not None and name not in THRESHOLDED,
-        "fairness": bool(config.method.fairness) and name != "freematch",
-    }
-    for key in (key for key, set_in_vain in lacking.items() if set_in_vain):
-        yield ("method", key), f"{name} has no {key} to set", "leave it out"
+    if is_given:
+        searched = {key: parameter.listed for key, parameter in study.search.items()}
+        yield from unused(config.to_plain(), TrainConfig().to_plain(), searched)
 
 
 def _budget_faults(study: StudyConfig) -> Iterator[Found]:
@@ -254,7 +245,7 @@ def _search_from_faults(study: StudyConfig) -> Iterator[Found]:
 
 
 def _grid_faults(study: StudyConfig) -> Iterator[Found]:
-    endless = [key for key, each in study.search.items() if each.kind == "float" and each.step is None]
+    endless = [key for key, each in study.search.items() if not each.is_finite]
     for key in endless:
         problem = "a float without step has infinitely many values, too many for a grid"
         yield ("search", key), problem, "give a step, or a list of choices"
@@ -310,10 +301,8 @@ def _confirm_faults(study: StudyConfig) -> Iterator[Found]:
 
 def _worker_faults(study: StudyConfig) -> Iterator[Found]:
     workers, searched = study.resources.workers, study.search.get("training.batch_size")
-    sizes: tuple[Any, ...] = (study.training.batch_size,)
-    if searched:
-        sizes = searched.choice or (searched.low, searched.low + (searched.step or 1))
-    odd = next((size for size in sizes if size % workers), None)
+    sizes: Iterable[Any] = searched.values() if searched else [study.training.batch_size]
+    odd = next((size for size in islice(sizes, MOST_POINTS) if size % workers), None)
     if odd is not None:
         problem = f"{workers} do not divide training.batch_size {odd}"
         yield ("resources", "workers"), problem, "each takes an equal part of it: change one of the two"

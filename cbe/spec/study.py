@@ -12,8 +12,9 @@ from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, fi
 
 from cbe.errors import ConfigError
 from cbe.spec.files import Faults, faults_of
+from cbe.spec.parameters import Parameter
 from cbe.spec.rules import MOST_POINTS, study_faults, typed
-from cbe.spec.search import Parameter, default_search, grid, values_of
+from cbe.spec.search import default_search, grid, values_of
 from cbe.spec.settings import (
     DEFAULT_MARGIN,
     MAX_REPEATS,
@@ -40,6 +41,7 @@ from cbe.spec.train import (
     TrainConfig,
     Training,
     _named,
+    is_given,
 )
 
 PAIRS = 3  # of a race, where it has the trials for them
@@ -155,8 +157,8 @@ class StudyConfig(Section):
             return given
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        found = list(study_faults(self))
+    def _fits_together(self, info: ValidationInfo) -> Self:
+        found = list(study_faults(self, is_given(info)))
         if found:
             raise Faults(found)
         return self
@@ -320,7 +322,8 @@ def _leave_behind(plain: dict[str, Any], point: Mapping[str, Any]) -> None:
         plain["ensemble"] = {"heads": plain["ensemble"]["heads"] if both_have_heads else None}
         plain["loss"]["weights"].update(lb=None, lv=None)
     if point.get("method.name") not in (None, plain["method"]["name"]):
-        plain["method"].update(threshold=None, temperature=None, ramp=None, fairness=None)
+        null = [name for name, field in Method.model_fields.items() if field.default is None]
+        plain["method"].update(dict.fromkeys(null))  # the settings that each method has its own value of
 
 
 STUDY_KEYS = StudyConfig.model_fields.keys() - TrainConfig.model_fields.keys()  # that no training file has

@@ -6,12 +6,23 @@ says", and `cbe.ssl.resolve` fills it in. The paper's symbols stand beside the p
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from cbe.spec.backbones import Backbone, backbone_of
-from cbe.spec.registry import ENSEMBLES, METHODS, SOURCES
+from cbe.spec.conditions import unused
+from cbe.spec.files import Faults
+from cbe.spec.registry import ENSEMBLES, HEADS, METHODS, SOURCES, Entry
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -19,7 +30,7 @@ Count = Annotated[int, Field(ge=1, le=10**12)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Channels = tuple[float, ...]
 
-WITH_HEADS = ("model", "multihead", "channel")
+WITH_HEADS = tuple(name for name, entry in ENSEMBLES.items() if HEADS in entry.takes)
 PAPER_SHARE = 0.1  # C_G = round(0.1·C_F)
 
 
@@ -32,10 +43,15 @@ def _named(key: str) -> BeforeValidator:
     return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
 
 
-def _one_of(registry: dict[str, str], what: str, name: str) -> str:
+def _one_of(registry: Mapping[str, str] | Mapping[str, Entry], what: str, name: str) -> str:
     if name not in registry:
         raise ValueError(f"no {what} of that name; there are {', '.join(registry)}")
     return name
+
+
+def is_given(info: ValidationInfo) -> bool:
+    """Whether a user gives these values; those in the store were accepted when they were given."""
+    return bool((info.context or {}).get("given"))
 
 
 class Data(Section):
@@ -117,14 +133,6 @@ class Ensemble(Section):
     @classmethod
     def _known(cls, name: str) -> str:
         return _one_of(ENSEMBLES, "ensemble", name)
-
-    @model_validator(mode="after")
-    def _only_what_the_kind_has(self) -> Self:
-        if self.heads is not None and self.heads > 1 and self.kind not in WITH_HEADS:
-            raise ValueError(f"ensemble {self.kind} has one head; leave heads out")
-        if self.private_channels is not None and self.kind != "channel":
-            raise ValueError(f"ensemble {self.kind} has no private channels; leave private_channels out")
-        return self
 
 
 class Method(Section):
@@ -209,7 +217,7 @@ class TrainConfig(Section):
     @property
     def private_channels(self) -> int:
         """C_G: private channels of each head; 0 where heads have none."""
-        if self.ensemble.kind != "channel" or self.heads == 1:
+        if self.heads == 1 or "ensemble.private_channels" not in ENSEMBLES[self.ensemble.kind].takes:
             return 0
         return self.ensemble.private_channels or round(PAPER_SHARE * self.model.features)
 
@@ -233,6 +241,14 @@ class TrainConfig(Section):
         problem = self.model.backbone.image_problem(self.data.channels, size, size)
         if problem:
             raise ValueError(f"model.name: {self.model.name} does not fit data: {problem}")
+        return self
+
+    @model_validator(mode="after")
+    def _uses_what_is_given(self, info: ValidationInfo) -> Self:
+        if is_given(info):
+            found = list(unused(self.to_plain(), TrainConfig().to_plain()))
+            if found:
+                raise Faults(found)
         return self
 
     def to_plain(self) -> dict[str, Any]:

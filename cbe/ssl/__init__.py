@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from cbe.errors import ConfigError, Fault
 from cbe.spec import TrainConfig
 from cbe.spec.registry import METHODS, load
 from cbe.ssl.method import Method
@@ -25,35 +24,16 @@ def resolve(config: TrainConfig) -> TrainConfig:
     0.9
     """
     default, several = method_of(config), config.heads > 1
-    _refuse_what_the_method_lacks(config, default)
     private = 1.0 if config.private_channels else 0.0
     plain = config.to_plain()
+    if several and default.ensemble_threshold:
+        _fill(plain["method"], threshold=default.ensemble_threshold)
     _fill(plain["ensemble"], heads=config.heads, private_channels=config.private_channels or None)
-    _fill(
-        plain["method"],
-        threshold=(several and default.ensemble_threshold) or default.threshold,
-        temperature=default.temperature,
-        ramp=default.ramp,
-        fairness=default.fairness,
-    )
+    own = {name: getattr(default, name) for name, value in plain["method"].items() if value is None}
+    _fill(plain["method"], **own)
     # The method's weight belongs to its own loss, which eq. 3 replaces where there are several heads.
     _fill(plain["loss"]["weights"], unlabeled=1.0 if several else default.weight, lb=private, lv=private)
     return TrainConfig.model_validate(plain)
-
-
-def _refuse_what_the_method_lacks(config: TrainConfig, method: Method) -> None:
-    given = config.method
-    lacking = {
-        "threshold": given.threshold is not None and method.threshold is None,
-        "fairness": bool(given.fairness) and method.extra is None,
-    }
-    faults = [
-        Fault(f"method.{key}", f"{given.name} has no {key} to set", "leave it out")
-        for key, set_in_vain in lacking.items()
-        if set_in_vain
-    ]
-    if faults:
-        raise ConfigError(faults)
 
 
 def _fill(section: dict[str, Any], **defaults: Any) -> None:

@@ -183,7 +183,7 @@ class StudyFolder:
 def _config(content: bytes, where: str) -> StudyConfig:
     """Once for every content: files are read again and again while studies are watched."""
     try:
-        return read_config_text(StudyConfig, content.decode(), name=where)
+        return read_config_text(StudyConfig, content.decode(), name=where, is_stored=True)
     except UnicodeDecodeError as error:
         raise InputError(f"{where}: cannot be read as text ({error}); put the file back as it was") from None
 

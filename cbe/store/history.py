@@ -8,16 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
 from optuna.trial import FrozenTrial, TrialState
 
 from cbe.spec import StudyConfig
-from cbe.spec.search import Parameter, applicable
+from cbe.spec.search import applicable
 from cbe.spec.terms import Pair, Preset
 from cbe.store.rows import pair_of
 
@@ -40,17 +34,6 @@ def told(state: str, error_class: str | None) -> TrialState:
     if state == "failed" and error_class in AVOIDED:
         return TrialState.PRUNED
     return TOLD.get(state, TrialState.RUNNING)
-
-
-def distribution(parameter: Parameter) -> BaseDistribution:
-    """A dimension as Optuna has it."""
-    if parameter.choice is not None:
-        return CategoricalDistribution(parameter.choice)
-    if parameter.int_ is not None:
-        low, high = parameter.int_
-        return IntDistribution(low, high, log=parameter.log, step=int(parameter.step or 1))
-    assert parameter.float_ is not None
-    return FloatDistribution(*parameter.float_, log=parameter.log, step=parameter.step)
 
 
 def is_in_space(study: StudyConfig, point: Point) -> bool:
@@ -84,7 +67,7 @@ def remembered(
     return optuna.create_trial(
         state=state,
         params=point,
-        distributions={key: distribution(study.search[key]) for key in point},
+        distributions={key: study.search[key].distribution() for key in point},
         values=values if state == TrialState.COMPLETE else None,
         intermediate_values=dict(curve or {}) if not several else None,
         user_attrs=about(row["trial"], pair_of(row), row["preset"]),

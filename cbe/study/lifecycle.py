@@ -76,7 +76,9 @@ def amend(
         study = read_config(StudyConfig, file, settings)
     else:
         name = folder.path(STUDY_FILE)
-        study = read_config_text(StudyConfig, content.decode(), settings, name, folder=Path.cwd())
+        study = read_config_text(
+            StudyConfig, content.decode(), settings, name, folder=Path.cwd(), is_stored=True
+        )
     if study.name != folder.name:
         raise InputError(
             f"{file or '--set name'}: is of study {study.name}, not {folder.name}; give {folder.name}'s own, "
@@ -88,7 +90,7 @@ def amend(
 def accept(folder: StudyFolder, study: StudyConfig, free: Collection[str] = FREE_IN_A_STUDY) -> StudyConfig:
     """Puts an edited study in the place of the stored one where that leaves its trials comparable."""
     content = folder.read(STUDY_FILE) or b""
-    stored = read_config_text(StudyConfig, content.decode(), name=folder.path(STUDY_FILE))
+    stored = read_config_text(StudyConfig, content.decode(), name=folder.path(STUDY_FILE), is_stored=True)
     require_same(
         stored.to_plain(),
         study.to_plain(),

@@ -52,13 +52,7 @@ class Run:
             for each in (self.network, self.ema.network):  # mean teacher's teacher sees batches too
                 synchronise(each, self.world.group, device)
         self.optimiser = optimiser.make(self.network, config.training)
-        shape = Shape(
-            config.heads,
-            classes,
-            len(data.unlabeled.labels),
-            config.method.threshold or 0.0,
-            config.method.momentum,
-        )
+        shape = Shape(config.heads, classes, len(data.unlabeled.labels), config.method)
         self.policy = self.method.policy(shape).to(device)
         self.past: PastPredictions | None = None
         if config.ensemble.kind == "temporal":

@@ -11,6 +11,7 @@ from pydantic_core import PydanticUndefined
 
 from cbe.spec import Parameter, StudyConfig
 from cbe.spec.backbones import BACKBONES
+from cbe.spec.parameters import KINDS
 from cbe.spec.registry import ENSEMBLES, METHODS, SOURCES
 from docs.reference.comments import comments
 from docs.reference.markdown import code, sentence, table
@@ -35,14 +36,26 @@ def generate() -> str:
             top = rows
         elif rows:
             sections.append(f"## {key}\n\n{_about(model)}\n\n{_table(rows)}")
-    parameter = [_row("", Parameter, name) for name in Parameter.model_fields]
     return "\n\n".join(
         [
             f"## The study itself\n\n{_table(top)}",
             *sections,
-            f"## Parameters of a search\n\n{_about(Parameter)}\n\n{_table(parameter)}",
+            f"## Parameters of a search\n\n{_about(Parameter)}\n\n{_table(_parameter_rows())}",
         ]
     )
+
+
+def _parameter_rows() -> list[list[str]]:
+    """Each key once: those that list values, those of some kinds, and those of all."""
+    found: dict[str, list[str]] = {}
+    for kind in KINDS:
+        for key, meaning, allowed, default in (_row("", kind, name) for name in kind.model_fields):
+            known = found[key][2].split(" or ") if key in found else []
+            allowed = " or ".join(sorted(dict.fromkeys([*known, *allowed.split(" or ")]), key="null".__eq__))
+            found[key] = [key, meaning, allowed, "–" if key == code(kind.kind) else default]
+    first = [code(kind.kind) for kind in KINDS]
+    last = [code(name) for name in Parameter.model_fields]
+    return [found[key] for key in (*first, *(key for key in found if key not in first + last), *last)]
 
 
 def keys() -> list[str]:

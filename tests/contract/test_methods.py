@@ -10,8 +10,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cbe.data import Dataset
+from cbe.errors import ConfigError
 from cbe.nn import Prediction
-from cbe.spec.registry import ENSEMBLES, METHODS
+from cbe.spec import TrainConfig, read_config
+from cbe.spec.registry import ENSEMBLES, METHODS, Entry
+from cbe.ssl import Method
+from cbe.ssl.thresholds import Fixed, Shape
 from cbe.training.loop import Snapshot, train
 from cbe.training.run import Run
 from cbe.training.step import teach, train_step
@@ -21,9 +25,9 @@ VOLATILE = {"steps_per_s"}
 
 
 def config(method: str, ensemble: str, **training: object) -> Any:
-    heads = {"heads": 3} if ensemble in ("model", "multihead", "channel") else {}
+    heads = {"heads": 3} if "ensemble.heads" in ENSEMBLES[ensemble].takes else {}
     # A low threshold lets something pass from the first step on, so that every term has a gradient.
-    threshold = {"threshold": 0.2} if method in ("pseudo-label", "uda", "fixmatch", "flexmatch") else {}
+    threshold = {"threshold": 0.2} if "method.threshold" in METHODS[method].takes else {}
     return small(
         method={"name": method, "ramp": 0.0} | threshold,
         ensemble={"kind": ensemble} | heads,
@@ -61,6 +65,29 @@ def test_unlabeled_images_alone_move_every_parameter(method: str, ensemble: str,
     train_step(run)
     for name, parameter in run.network.named_parameters():
         assert parameter.grad is not None and parameter.grad.abs().max() > 0, f"{name} gets no gradient"
+
+
+class Patient(Fixed):
+    """A policy that somebody adds, with a setting."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape)
+        self.momentum = shape.settings.momentum
+
+
+PATIENT = Method(policy=Patient)
+
+
+def test_a_method_that_somebody_adds_takes_the_settings_of_its_line_in_the_registry(
+    monkeypatch: pytest.MonkeyPatch, digits: Dataset
+) -> None:
+    monkeypatch.setitem(METHODS, "patient", Entry(f"{__name__}:PATIENT", ("method.momentum",)))
+    run = Run(small(method={"name": "patient", "momentum": 0.5}), digits)
+    train_step(run)
+    assert run.policy.momentum == 0.5
+    read_config(TrainConfig, settings=["method=patient", "method.momentum=0.5"])
+    with pytest.raises(ConfigError, match="patient takes no threshold"):
+        read_config(TrainConfig, settings=["method=patient", "method.threshold=0.5"])
 
 
 class NoReads(TorchDispatchMode):

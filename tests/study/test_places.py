@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import truncnorm
 
-from cbe.spec.search import Parameter, walk
-from cbe.study.search import prior
+from cbe.spec import Parameter
+from cbe.spec.search import walk
 from cbe.study.search.coordinates import Places
 
 PLAIN: dict[str, Any] = {
@@ -101,9 +101,10 @@ def test_near_keeps_some_values_and_moves_the_others_a_little() -> None:
 def test_the_density_of_the_prior_agrees_with_scipy(confidence: str) -> None:
     believed = {"at": 0.1, "confidence": confidence}
     space = parsed({"x": {"float": [0.01, 1], "log": True, "prior": believed}, "free": {"float": [0, 1]}})
-    at, width = 0.5, prior.WIDTH[confidence]
+    prior = space["x"].prior
+    assert prior is not None
+    at, width, share = 0.5, prior.width, prior.share
     where = np.linspace(0, 1, 7)
-    share = prior.SHARE[confidence]
     wanted = np.log(1 - share + share * truncnorm.pdf(where, -at / width, (1 - at) / width, at, width))
     assert Places(space, {}).log_prior(np.stack([where, where], axis=1)) == pytest.approx(wanted)
 

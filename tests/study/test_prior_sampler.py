@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
-from cbe.spec.search import Parameter, applicable
-from cbe.store.history import distribution
-from cbe.study.search import prior
+from cbe.spec import Parameter
+from cbe.spec.search import applicable
 from cbe.study.search.prior_sampler import SOURCE, PriorSampler, expected_ends, log_improvement, scores, tpe
 from cbe.study.search.sampling import Sampling, open_storage
 from cbe.study.search.transfer import FROM
@@ -48,7 +47,7 @@ def suggest(trial: optuna.Trial, search: Space) -> dict[str, Any]:
     point: dict[str, Any] = {}
     for key, parameter in search.items():
         if applicable(key, parameter, point):
-            point[key] = trial._suggest(key, distribution(parameter))
+            point[key] = parameter.suggest(trial, key)
     return point
 
 
@@ -105,7 +104,7 @@ parameters = st.one_of(
 def test_suggestions_lie_in_any_space(plain: list[dict[str, Any]], random: Any, believes: bool) -> None:
     search: Space = {"switch": Parameter.model_validate({"choice": ["on", "off"]})}
     for number, each in enumerate(plain):
-        at = prior.draw_evenly(Parameter.model_validate(each), np.random.default_rng(random.randrange(99)))
+        at = Parameter.model_validate(each).draw_evenly(np.random.default_rng(random.randrange(99)))
         belief = {"prior": {"at": at}} if believes else {}
         condition = {"when": {"switch": "on"}} if random.random() < 0.5 else {}
         search[f"p{number}"] = Parameter.model_validate({**each, **belief, **condition})
@@ -211,7 +210,7 @@ def test_points_of_earlier_studies_may_run_here_too() -> None:
     best = Parameter.model_validate({"int": [1, 5], "prior": {"at": 3}})
     found = optuna.create_study(sampler=PriorSampler({"n": best}, {}, 1, startup=4))
     for number in range(1, 6):
-        point, over = {"n": number}, {"n": distribution(best)}
+        point, over = {"n": number}, {"n": best.distribution()}
         attributes = {FROM: "earlier/t0000"}
         found.add_trial(
             optuna.create_trial(

@@ -11,7 +11,7 @@ from math import ceil, floor, log10
 from typing import Any
 
 from cbe.report.page.numbers import METRICS, axis_title
-from cbe.spec.search import Parameter
+from cbe.spec import Parameter
 from cbe.spec.terms import PRESETS
 
 Figure = dict[str, Any]
@@ -58,15 +58,15 @@ def step_axis(**more: Any) -> dict[str, Any]:
 def parameter_axis(key: str, parameter: Parameter, **more: Any) -> dict[str, Any]:
     """An axis as the parameter is searched: logarithmic, or one place a choice."""
     axis: dict[str, Any] = {"title": {"text": key}}
-    if parameter.choice is not None:
-        names = [shown(choice) for choice in parameter.choice]
+    if parameter.scale == "category":
+        names = [shown(value) for value in parameter.listed]
         axis |= {"type": "category", "categoryorder": "array", "categoryarray": names}
         axis |= {"range": [-0.5, len(names) - 0.5]}
-    elif parameter.log:
-        ends = log10(parameter.low), log10(parameter.high)
+    elif parameter.scale == "log":
+        ends = log10(parameter.listed[0]), log10(parameter.listed[-1])
         axis |= {"type": "log", "range": _wider(*ends), "tickvals": _ticks(*ends), "tickformat": "~g"}
     else:
-        axis |= {"range": _wider(parameter.low, parameter.high)}
+        axis |= {"range": _wider(parameter.listed[0], parameter.listed[-1])}
     return axis | more
 
 
@@ -94,7 +94,7 @@ def shown(value: Any) -> str:
 
 def placed(parameter: Parameter, value: Any) -> Any:
     """Where a value stands on its axis."""
-    return shown(value) if parameter.choice is not None else value
+    return shown(value) if parameter.scale == "category" else value
 
 
 def legend(**more: Any) -> dict[str, Any]:

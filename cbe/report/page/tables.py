@@ -133,10 +133,8 @@ def searched(evidence: Evidence) -> tuple[list[str], list[tuple[str, str, list[s
 
 
 def _space(parameter: Parameter) -> str:
-    if parameter.choice is not None:
-        said = " · ".join(shown(choice) for choice in parameter.choice)
-    else:
-        said = f"{shown(parameter.low)} to {shown(parameter.high)}{', log' if parameter.log else ''}"
+    joint = " · " if parameter.scale == "category" else " to "
+    said = joint.join(map(shown, parameter.listed)) + (", log" if parameter.scale == "log" else "")
     when = "; ".join(f"{key} = {' or '.join(map(shown, values))}" for key, values in parameter.when.items())
     return f"{said} (where {when})" if when else said
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from cbe.spec import Method as Settings
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -22,8 +24,7 @@ class Shape:
     heads: int
     classes: int
     images: int  # unlabeled images in the set, for policies that remember each
-    threshold: float
-    momentum: float
+    settings: Settings  # of the method, without null where it takes them
 
 
 class Policy(nn.Module, ABC):
@@ -60,7 +61,9 @@ class Fixed(Policy):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.register_buffer("threshold", torch.full((shape.heads, shape.classes), shape.threshold))
+        self.register_buffer(
+            "threshold", torch.full((shape.heads, shape.classes), shape.settings.threshold or 0.0)
+        )
 
     threshold: Tensor
 

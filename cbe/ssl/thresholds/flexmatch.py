@@ -14,7 +14,7 @@ class Curriculum(Policy):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.classes = shape.classes
-        self.limit = shape.threshold
+        self.limit = shape.settings.threshold or 0.0
         # The class each image was last confidently given by each head; K stands for never.
         self.register_buffer("chosen", torch.full((shape.images, shape.heads), shape.classes))
 

@@ -15,7 +15,7 @@ class SelfAdaptive(Policy):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.momentum = shape.momentum
+        self.momentum = shape.settings.momentum
         uniform = torch.full((shape.heads, shape.classes), 1 / shape.classes)
         self.register_buffer("tau", uniform[:, 0].clone())
         self.register_buffer("profile", uniform.clone())

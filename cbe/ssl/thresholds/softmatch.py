@@ -15,7 +15,7 @@ class TruncatedGaussian(Policy):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.momentum = shape.momentum
+        self.momentum = shape.settings.momentum
         self.register_buffer("mean", torch.full((shape.heads,), 1 / shape.classes))
         self.register_buffer("variance", torch.ones(shape.heads))
         self.register_buffer("profile", torch.zeros(shape.heads, shape.classes))

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from cbe.errors import ConfigError, Fault, InputError
-from cbe.spec import StudyConfig, TrainConfig
-from cbe.spec.search import Parameter, applicable, default_search, values_of
+from cbe.spec import Parameter, StudyConfig, TrainConfig
+from cbe.spec.search import applicable, default_search, values_of
 from cbe.spec.suggestions import did_you_mean
 from cbe.store.folder import DATA_FILE, Store, StudyFolder
 from cbe.store.rows import Row
@@ -143,21 +143,13 @@ def _is_comparable(study: StudyConfig, other: StudyConfig) -> bool:
         not _differing_data(study, other)
         and other.objectives == study.objectives
         and bool(_methods(study) & _methods(other))
-        and any(_overlap(study.search[key], other.search[key]) for key in common)
+        and any(study.search[key].overlaps(other.search[key]) for key in common)
     )
 
 
 def _methods(study: StudyConfig) -> set[Any]:
     searched = study.search.get("method.name")
-    return set(searched.choice or ()) if searched else {study.method.name}
-
-
-def _overlap(one: Parameter, other: Parameter) -> bool:
-    if one.choice is not None:
-        return any(other.contains(value) for value in one.choice)
-    if other.choice is not None:
-        return any(one.contains(value) for value in other.choice)
-    return one.low <= other.high and other.low <= one.high
+    return set(searched.listed) if searched else {study.method.name}
 
 
 def _require_new_pairs(study: StudyConfig, found: Sequence[Earlier]) -> None:

@@ -25,9 +25,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from scipy.special import ndtr
 
-from cbe.spec.search import Parameter
-from cbe.store.history import distribution
-from cbe.study.search import prior
+from cbe.spec import Parameter
 from cbe.study.search.coordinates import Places
 from cbe.study.search.gaussian_process import GaussianProcess
 from cbe.study.search.transfer import FROM
@@ -65,10 +63,10 @@ class PriorSampler(BaseSampler):
     ) -> None:
         """`startup` trials end before a model is fitted; `base` has the values of what is not searched."""
         self._search, self._startup = search, startup
-        self._space: dict[str, BaseDistribution] = {key: distribution(p) for key, p in search.items()}
+        self._space: dict[str, BaseDistribution] = {key: p.distribution() for key, p in search.items()}
         self._places = Places(search, base)
         self._has_priors = any(parameter.prior for parameter in search.values())
-        shares = [prior.SHARE[parameter.prior.confidence] for parameter in search.values() if parameter.prior]
+        shares = [parameter.prior.share for parameter in search.values() if parameter.prior]
         self._by_prior = min(PRIOR_FIRST, max(shares, default=0.0))
         self._rng = np.random.default_rng(seed)
         self._model = GaussianProcess(self._places.groups)
@@ -85,7 +83,8 @@ class PriorSampler(BaseSampler):
         """Values of all parameters; those that do not apply are never asked for."""
         if len(study.directions) > 1:
             found = self._tpe.sample_relative(study, trial, search_space)
-            return {key: self._on_step(key, value) for key, value in found.items()}
+            # Optuna's multiples of a step are off by rounding: 0.8999999999999999 where the space has 0.9.
+            return {key: self._search[key].clamp(value) for key, value in found.items()}
         source, point = self._suggest(study, trial.number)
         study._storage.set_trial_system_attr(trial._trial_id, SOURCE, source)
         return point
@@ -95,7 +94,7 @@ class PriorSampler(BaseSampler):
     ) -> Any:
         """A parameter that TPE has not met yet."""
         value = self._tpe.sample_independent(study, trial, param_name, param_distribution)
-        return self._on_step(param_name, value)
+        return self._search[param_name].clamp(value)
 
     def reseed_rng(self) -> None:
         self._rng = np.random.default_rng()
@@ -115,10 +114,10 @@ class PriorSampler(BaseSampler):
         draw = self._rng.random()
         if len(told) < self._startup:
             if draw < self._by_prior:
-                return "prior", self._drawn(prior.draw)
-            return "even", self._drawn(prior.draw_evenly)
+                return "prior", {key: parameter.draw(self._rng) for key, parameter in self._search.items()}
+            return "even", self._drawn_evenly()
         if draw < EXPLORE:
-            return "even", self._drawn(prior.draw_evenly)
+            return "even", self._drawn_evenly()
         running = [
             each.params
             for each in known
@@ -126,8 +125,8 @@ class PriorSampler(BaseSampler):
         ]
         return "model", self._best_candidate(study, told, [params for params in running if params])
 
-    def _drawn(self, draw: Any) -> dict[str, Any]:
-        return {key: draw(parameter, self._rng) for key, parameter in self._search.items()}
+    def _drawn_evenly(self) -> dict[str, Any]:
+        return {key: parameter.draw_evenly(self._rng) for key, parameter in self._search.items()}
 
     def _best_candidate(
         self, study: Study, told: Sequence[FrozenTrial], running: Sequence[Mapping[str, Any]]
@@ -167,13 +166,6 @@ class PriorSampler(BaseSampler):
         if self._has_priors:
             drawn.append(self._places.by_prior(CANDIDATES, self._rng))
         return np.vstack([*drawn, *around])
-
-    def _on_step(self, key: str, value: Any) -> Any:
-        """Optuna's multiples of a step are off by rounding: 0.8999999999999999 where the space has 0.9."""
-        parameter = self._search[key]
-        if parameter.float_ is None or parameter.step is None:
-            return value
-        return prior.from_unit(parameter, prior.to_unit(parameter, value))
 
 
 def _has_told(trial: FrozenTrial) -> bool:

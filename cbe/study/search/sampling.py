@@ -15,12 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage, JournalStorage
@@ -31,7 +25,7 @@ from cbe.errors import InputError
 from cbe.spec import StudyConfig
 from cbe.spec.search import applicable, order
 from cbe.spec.terms import Pair
-from cbe.store.history import AVOIDED, about, distribution, is_in_space, remembered, told
+from cbe.store.history import AVOIDED, about, is_in_space, remembered, told
 from cbe.study.assignment import Assignment
 from cbe.study.search.prior_sampler import PAUSED, PriorSampler, tpe
 from cbe.study.search.transfer import Transfer, with_priors
@@ -97,7 +91,6 @@ class Sampling:
         self._home = home
         self._transfer = transfer
         self._storage = storage
-        self._distributions = {key: distribution(p) for key, p in study.search.items()}
         self._optuna = self._open(rows)
         self._running: dict[int, optuna.Trial] = {}
         self._said: dict[int, set[int]] = {}  # steps that an earlier driver has told of each
@@ -164,7 +157,7 @@ class Sampling:
         for key in order(self._config.search):
             parameter = self._config.search[key]
             if applicable(key, parameter, self._config.values(point)):
-                point[key] = _suggest(trial, key, self._distributions[key])
+                point[key] = parameter.suggest(trial, key)
         # The name comes last of all: a trial that has one is whole, whenever the driver died.
         for key, value in about(name, pair, None).items():
             trial.set_user_attr(key, value)
@@ -180,7 +173,7 @@ class Sampling:
             optuna.create_trial(
                 state=TrialState.RUNNING,
                 params=point,
-                distributions={key: self._distributions[key] for key in point},
+                distributions={key: self._config.search[key].distribution() for key in point},
                 user_attrs=about(assignment.trial, assignment.pair, assignment.preset),
             )
         )
@@ -219,15 +212,6 @@ class Sampling:
             self._running[number] = optuna.Trial(self._optuna, known._trial_id)
             self._said[number] = set(known.intermediate_values)
         return self._running[number]
-
-
-def _suggest(trial: optuna.Trial, key: str, over: BaseDistribution) -> Any:
-    if isinstance(over, CategoricalDistribution):
-        return trial.suggest_categorical(key, over.choices)
-    if isinstance(over, IntDistribution):
-        return trial.suggest_int(key, over.low, over.high, step=over.step, log=over.log)
-    assert isinstance(over, FloatDistribution)
-    return trial.suggest_float(key, over.low, over.high, step=over.step, log=over.log)
 
 
 def open_storage(url: str | None, journal: Path) -> BaseStorage:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import cbe.environment  # noqa: F401  before Ray
 
 # isort: split
-from ray import tune
+import numpy as np
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import (
     ASHAScheduler,
@@ -20,8 +21,7 @@ from ray.tune.schedulers import (
     TrialScheduler,
 )
 
-from cbe.spec import StudyConfig
-from cbe.spec.search import Parameter
+from cbe.spec import Parameter, StudyConfig
 from cbe.spec.terms import Pair
 from cbe.study.search.race import Race
 
@@ -190,15 +190,23 @@ def _median(study: StudyConfig) -> TrialScheduler:
 
 
 def _pbt(study: StudyConfig) -> TrialScheduler:
+    rng = np.random.default_rng(study.sampler.seed)
+
     def within(config: dict[str, Any]) -> dict[str, Any]:
         """A perturbed value may leave its range."""
-        config["point"] = {key: _clamped(study.search[key], value) for key, value in config["point"].items()}
+        config["point"] = {key: study.search[key].clamp(value) for key, value in config["point"].items()}
         return config
+
+    def mutations(parameter: Parameter) -> list[Any] | Callable[[], Any]:
+        """Choices to step through, or what draws a number; Ray multiplies numbers, too."""
+        if parameter.scale == "category":
+            return list(parameter.values())
+        return partial(parameter.draw_evenly, rng)
 
     made = _Population(
         **_target(study),
         perturbation_interval=study.scheduler.grace_steps(study.training),
-        hyperparam_mutations={"point": {key: _domain(p) for key, p in study.search.items() if not p.when}},
+        hyperparam_mutations={"point": {key: mutations(p) for key, p in study.search.items() if not p.when}},
         custom_explore_fn=within,
         require_attrs=False,
     )
@@ -215,21 +223,6 @@ def _race(study: StudyConfig) -> TrialScheduler:
         _mode(study),
         judges=_judges(study),
     )
-
-
-def _domain(parameter: Parameter) -> Any:
-    if parameter.choice is not None:
-        return list(parameter.choice)
-    if parameter.int_ is not None:
-        low, high = parameter.int_
-        return tune.lograndint(low, high + 1) if parameter.log else tune.randint(low, high + 1)
-    assert parameter.float_ is not None
-    return tune.loguniform(*parameter.float_) if parameter.log else tune.uniform(*parameter.float_)
-
-
-def _clamped(parameter: Parameter, value: Any) -> Any:
-    bounds = parameter.int_ or parameter.float_
-    return value if bounds is None else min(max(value, bounds[0]), bounds[1])
 
 
 SCHEDULERS: Mapping[str, Callable[[StudyConfig], TrialScheduler]] = {

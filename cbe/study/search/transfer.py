@@ -24,7 +24,8 @@ from optuna.trial import FrozenTrial
 
 from cbe.errors import ConfigError
 from cbe.spec import StudyConfig, TrainConfig
-from cbe.spec.search import Prior, applicable, values_of
+from cbe.spec.parameters import Prior
+from cbe.spec.search import applicable, values_of
 from cbe.spec.terms import Pair
 from cbe.ssl import resolve
 from cbe.store.history import is_in_space, remembered

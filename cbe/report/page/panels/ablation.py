@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
 from typing import Any
 
 from cbe.configs import counts
@@ -72,13 +71,10 @@ def _groups(evidence: Evidence, keys: Sequence[str]) -> dict[str, list[Row]]:
 
 
 def _group(key: str, parameter: Parameter, value: Any) -> tuple[int, str]:
-    name = _KEYS[key]
-    if parameter.choice is not None:
-        return list(parameter.choice).index(
-            value
-        ) if value in parameter.choice else -1, f"{name} = {shown(value)}"
-    low, high = parameter.low, parameter.high
-    middle = sqrt(low * high) if parameter.log else (low + high) / 2
+    name, listed = _KEYS[key], parameter.listed
+    if parameter.scale == "category":
+        return listed.index(value) if value in listed else -1, f"{name} = {shown(value)}"
+    middle = parameter.from_unit(0.5)
     return int(value >= middle), f"{name} {'≥' if value >= middle else '<'} {middle:.3g}"
 
 

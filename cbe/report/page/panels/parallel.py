@@ -6,7 +6,6 @@ config does not have.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -77,14 +76,10 @@ def _shaded(shade: int) -> dict[str, Any]:
 
 def _height(parameter: Parameter, value: Any) -> float:
     """Where on its axis a value stands, from 0 to 1."""
-    if parameter.choice is not None:
-        names = [shown(choice) for choice in parameter.choice]
-        place = names.index(shown(value)) if shown(value) in names else 0
-        return (place + 0.5) / len(names)
-    low, high, at = parameter.low, parameter.high, float(value)
-    if parameter.log:
-        low, high, at = math.log(low), math.log(high), math.log(at)
-    return min(1.0, max(0.0, (at - low) / (high - low)))
+    if parameter.scale == "category":
+        return parameter.to_unit(value)
+    low, *_, high = map(parameter.to_unit, parameter.listed)
+    return (parameter.to_unit(value) - low) / (high - low)
 
 
 def _lines(
@@ -142,10 +137,7 @@ def _layout(
 
 
 def _labels(place: int, parameter: Parameter) -> list[dict[str, Any]]:
-    if parameter.choice is not None:
-        return [_label(place, _height(parameter, choice), shown(choice)) for choice in parameter.choice]
-    ends = ((0.0, parameter.low), (1.0, parameter.high))
-    return [_label(place, height, shown(value)) for height, value in ends]
+    return [_label(place, _height(parameter, value), shown(value)) for value in parameter.listed]
 
 
 def _label(place: int, height: float, text: str) -> dict[str, Any]:

@@ -75,7 +75,9 @@ _SYMBOLS = {"whole": "", "early": "-open", "running": "-open-dot", "paused": "-o
 
 def _has_place(parameter: Parameter, value: Any) -> bool:
     """Whether a preset's value, which the search need not allow, can stand on the search's axis."""
-    return not isinstance(value, str) and parameter.low <= value <= parameter.high
+    if parameter.scale == "category":
+        return True
+    return not isinstance(value, str) and bool(parameter.listed[0] <= value <= parameter.listed[-1])
 
 
 def _slice(evidence: Evidence, key: str, rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -83,7 +85,7 @@ def _slice(evidence: Evidence, key: str, rows: Sequence[Row]) -> list[dict[str, 
     groups: dict[tuple[str | None, str], list[tuple[Row, Any]]] = {}
     for row in rows:
         point = point_of(row)
-        if key in point and (parameter.choice is not None or _has_place(parameter, point[key])):
+        if key in point and _has_place(parameter, point[key]):
             part = evidence.part(row) or row["preset"]
             groups.setdefault((part, _ends(row)), []).append((row, point[key]))
     traces = []
