@@ -19,10 +19,9 @@ from docs.reference.store import meaning
 
 ROOT = Path(__file__).parent.parent
 COMPUTED = '                "confidence": probs.amax(dim=1).mean().item(),\n'
-ENTRY = """    Metric(
-        "confidence", "mean confidence", "confidence on validation images", PERCENT, labels="validation",
-        objective="maximize", margin="2 points", show=True, log=True, curve=("errors", "sure"), panel="heads",
-    ),
+ENTRY = """    Metric("confidence", "mean confidence", "confidence on validation images", PERCENT,
+           labels="validation", objective="maximize", margin="2 points", show=True, log=True,
+           curve=("errors", "sure"), panel="heads"),
 """
 
 

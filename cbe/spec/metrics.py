@@ -75,147 +75,54 @@ class Metric:
         return self.labels == "test"
 
 
-_LOSSES = (
-    Metric(
-        "loss",
-        "loss",
-        "total loss, mean since the last report",
-        show=True,
-        log=True,
-        curve=("losses", "whole"),
-    ),
+# fmt: off
+_METRICS = (
+    Metric("loss", "loss", "total loss, mean since the last report", show=True, log=True,
+           curve=("losses", "whole")),
     Metric("loss_labeled", "labeled loss", "L_l, before its weight", curve=("losses", "labeled")),
-    Metric(
-        "loss_unlabeled",
-        "unlabeled loss",
-        "L_e, or the method's own loss, before its weight",
-        curve=("losses", "unlabeled"),
-    ),
+    Metric("loss_unlabeled", "unlabeled loss", "L_e, or the method's own loss, before its weight",
+           curve=("losses", "unlabeled")),
     Metric("loss_lb", "low bias loss", "L_fu, low bias, before its weight", curve=("losses", "lb")),
     Metric("loss_lv", "low variance loss", "L_lv, low variance, before its weight", curve=("losses", "lv")),
     Metric("loss_fairness", "fairness loss", "FreeMatch's fairness term, before its weight"),
-)
-_QUALITY = (
-    Metric(
-        "validation_error",
-        "validation error",
-        "error on the validation images, 0 to 1",
-        PERCENT,
-        labels="validation",
-        objective="minimize",
-        margin="1 point",
-        summarized=True,
-        show=True,
-        log=True,
-        curve=("errors", "validation"),
-    ),
-    Metric(
-        "validation_loss",
-        "validation loss",
-        "cross-entropy on the validation images",
-        NATS,
-        labels="validation",
-        objective="minimize",
-        show=True,
-        curve=("losses", "validation"),
-    ),
-    Metric(
-        "test_error",
-        "test error",
-        "error on the test images, 0 to 1; never used for selection",
-        PERCENT,
-        labels="test",
-        objective="minimize",
-        margin="1 point",
-        summarized=True,
-        show=True,
-        curve=("errors", "test*"),
-    ),
-)
-_PSEUDO_LABELS = (
-    Metric(
-        "pseudo_accuracy",
-        "accuracy of pseudo-labels",
-        "share of the pseudo-labels in use that are right; null where true labels are unknown",
-        PERCENT,
-        show=True,
-        log=True,
-        curve=("pseudo", "accuracy"),
-        panel="pseudo-labels",
-    ),
-    Metric(
-        "sampling_rate",
-        "sampling rate",
-        "η: share of predictions that pass the threshold",
-        PERCENT,
-        show=True,
-        log=True,
-        curve=("pseudo", "sampling rate"),
-        panel="pseudo-labels",
-    ),
-    Metric(
-        "sampling_rate_ensemble",
-        "sampling rate of the ensemble",
-        "η_CBE: share of images on which at least γ of the heads pass",
-        PERCENT,
-        curve=("pseudo", "sampling rate of the ensemble"),
-    ),
-)
-_HEADS = (
-    Metric(
-        "head_correlation",
-        "correlation of heads",
-        "mean absolute correlation between the private features of heads",
-        curve=("heads", "correlation"),
-        panel="heads",
-    ),
-    Metric(
-        "head_disagreement",
-        "disagreement of heads",
-        "share of the pairs of heads that give different classes",
-        PERCENT,
-        show=True,
-        curve=("heads", "disagreement"),
-        panel="heads",
-    ),
-    Metric(
-        "variance_ensemble",
-        "variance of the ensemble",
-        "variance of the ensemble's prediction over several views",
-        curve=("heads", "variance of the ensemble"),
-    ),
-    Metric(
-        "variance_heads",
-        "mean variance of the heads",
-        "the same of single heads, on average",
-        curve=("heads", "mean variance of the heads"),
-    ),
-)
-_PACE = (
+    Metric("validation_error", "validation error", "error on the validation images, 0 to 1", PERCENT,
+           labels="validation", objective="minimize", margin="1 point", summarized=True, show=True, log=True,
+           curve=("errors", "validation")),
+    Metric("validation_loss", "validation loss", "cross-entropy on the validation images", NATS,
+           labels="validation", objective="minimize", show=True, curve=("losses", "validation")),
+    Metric("test_error", "test error", "error on the test images, 0 to 1; never used for selection", PERCENT,
+           labels="test", objective="minimize", margin="1 point", summarized=True, show=True,
+           curve=("errors", "test*")),
+    Metric("pseudo_accuracy", "accuracy of pseudo-labels",
+           "share of the pseudo-labels in use that are right; null where true labels are unknown", PERCENT,
+           show=True, log=True, curve=("pseudo", "accuracy"), panel="pseudo-labels"),
+    Metric("sampling_rate", "sampling rate", "η: share of predictions that pass the threshold", PERCENT,
+           show=True, log=True, curve=("pseudo", "sampling rate"), panel="pseudo-labels"),
+    Metric("sampling_rate_ensemble", "sampling rate of the ensemble",
+           "η_CBE: share of images on which at least γ of the heads pass", PERCENT,
+           curve=("pseudo", "sampling rate of the ensemble")),
+    Metric("head_correlation", "correlation of heads",
+           "mean absolute correlation between the private features of heads", curve=("heads", "correlation"),
+           panel="heads"),
+    Metric("head_disagreement", "disagreement of heads",
+           "share of the pairs of heads that give different classes", PERCENT, show=True,
+           curve=("heads", "disagreement"), panel="heads"),
+    Metric("variance_ensemble", "variance of the ensemble",
+           "variance of the ensemble's prediction over several views",
+           curve=("heads", "variance of the ensemble")),
+    Metric("variance_heads", "mean variance of the heads", "the same of single heads, on average",
+           curve=("heads", "mean variance of the heads")),
     Metric("lr", "learning rate", "learning rate"),
     Metric("steps_per_s", "steps per s", "speed since the last report", show=True, log=True),
-)
-_COSTS = (
-    Metric(
-        "parameters",
-        "parameters",
-        "number of the network's parameters",
-        COUNT,
-        objective="minimize",
-        per_trial=True,
-    ),
+    Metric("parameters", "parameters", "number of the network's parameters", COUNT, objective="minimize",
+           per_trial=True),
     Metric("macs", "MACs", "multiply-accumulates for one image", COUNT, objective="minimize", per_trial=True),
-    Metric(
-        "wall_s",
-        "wall time",
-        "seconds of training and evaluation so far",
-        SECONDS,
-        objective="minimize",
-        per_trial=True,
-    ),
+    Metric("wall_s", "wall time", "seconds of training and evaluation so far", SECONDS, objective="minimize",
+           per_trial=True),
 )
+# fmt: on
 
-METRICS = {each.name: each for each in (*_LOSSES, *_QUALITY, *_PSEUDO_LABELS, *_HEADS, *_PACE, *_COSTS)}
+METRICS = {each.name: each for each in _METRICS}
 REPORTED = tuple(name for name, each in METRICS.items() if not each.per_trial)
 SUMMARIZED = tuple(name for name, each in METRICS.items() if each.summarized)
 SUMMARIES = ("last", "median", "best")  # evaluation; best: the one with the lowest validation error
