@@ -51,8 +51,8 @@ def test_error(path: str, forward: str, steps: int, seed: int) -> float:
     torch.set_num_threads(1)
     wanted = config(path, forward, steps, seed)
     summary = train(wanted, open_dataset(wanted.data), lambda metrics, snapshot: None)
-    assert summary.last.test_error is not None
-    return summary.last.test_error
+    assert summary.last["test_error"] is not None
+    return summary.last["test_error"]
 
 
 def measure(path: str, steps: int, seeds: int, rounds: int = 10) -> dict[str, Any]:

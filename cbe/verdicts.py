@@ -23,6 +23,7 @@ from typing import Literal
 import numpy as np
 
 from cbe.spec import StudyConfig
+from cbe.spec.metrics import METRICS
 from cbe.spec.terms import Pair
 
 Interval = tuple[float, float]
@@ -65,7 +66,7 @@ def compare(
         comparisons=study.comparisons,
         margin=study.margin,
         least_spread=math.sqrt(1 / 6) / images if images else 0.0,
-        largest=1.0 if objective.metric.endswith("_error") else math.inf,
+        largest=METRICS[objective.metric].unit.largest,
     )
     if found is None or sign == 1:
         return found

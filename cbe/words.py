@@ -7,30 +7,42 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from cbe.spec.metrics import SECONDS, unit_of
 from cbe.spec.search import KEYS
 from cbe.store.states import TRIAL_STATES
 
 NOTHING = "–"
 NOT_SELECTED = "* not used for selection"
 
-_SHARES = ("_error", "_accuracy", "_disagreement", "sampling_rate", "sampling_rate_ensemble")
-
 _ORDER = {key: place for place, key in enumerate(KEYS)}
 
 
 def figure(metric: str | None, value: float | None) -> str:
-    """A metric's value; errors and other shares in per cent.
+    """A metric's value with its unit.
 
     >>> figure("validation_error", 0.125), figure("sampling_rate", 0.5), figure("loss", 1.25)
     ('12.50 %', '50.00 %', '1.25')
     """
+    unit, said = unit_of(metric), number(metric, value)
+    if said != NOTHING and unit is SECONDS:
+        return duration(value)
+    return f"{said} {unit.sign}" if said != NOTHING and unit.sign else said
+
+
+def number(
+    metric: str | None, value: float | None, *, sign: bool = False, decimals: int | None = None
+) -> str:
+    """A metric's value without its unit, which stands in the head of the table or axis.
+
+    >>> number("validation_error", 0.125), number("validation_error", -0.01, sign=True)
+    ('12.50', '−1.00')
+    """
     if value is None or not math.isfinite(value):
         return NOTHING
-    if metric == "wall_s":
-        return duration(value)
-    if metric in ("parameters", "macs"):
-        return f"{value:,.0f}"
-    return f"{100 * value:.2f} %" if metric and metric.endswith(_SHARES) else f"{value:.4g}"
+    unit = unit_of(metric)
+    digits = unit.decimals if decimals is None else decimals
+    form = ".4g" if digits is None else f",.{digits}f"
+    return f"{value * unit.factor:{'+' if sign else ''}{form}}".replace("-", "−")
 
 
 def p_value(p: float) -> str:

@@ -15,6 +15,7 @@ import yaml
 
 from cbe.spec import StudyConfig, TrainConfig
 from cbe.spec.identity import columns, config_id
+from cbe.spec.metrics import REPORTED, SUMMARIZED
 from cbe.ssl import resolve
 from cbe.store.folder import STUDY_FILE, Store, StudyFolder
 
@@ -77,7 +78,7 @@ class Made:
         }
         if error is not None:
             curve = self._curve(name, error, ended, begun, config)
-            row |= {f"last_{kind}_error": curve[-1][f"{kind}_error"] for kind in ("validation", "test")}
+            row |= {f"last_{name}": curve[-1][name] for name in SUMMARIZED}
             self.folder.append("metrics", curve)
             self.folder.append("confusions", [c for r in (curve[0], curve[-1]) for c in _matrices(name, r)])
         self.folder.append("trials", [row | known])
@@ -107,6 +108,7 @@ class Made:
             now = error + (0.9 - error) * math.exp(-6 * step / ended) * (step < ended)
             rows.append(
                 {
+                    **dict.fromkeys(REPORTED, now),
                     **{"trial": name, "step": step, "loss": 2 * now + 0.1, "loss_labeled": now, "lr": 0.06},
                     **{"loss_unlabeled": now / 2, "loss_lb": 0.2 * now, "loss_lv": 0.1 * now},
                     **{"pseudo_accuracy": 1 - now, "sampling_rate": 1 - now / 2, "steps_per_s": 15.0},

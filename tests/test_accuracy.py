@@ -30,8 +30,8 @@ def test_error(method: str, ensemble: str, seed: int, steps: int) -> float:
     ]
     config = read_config(TrainConfig, DIGITS, settings)
     summary = train(config, open_dataset(config.data), lambda metrics, snapshot: None)
-    assert summary.last.test_error is not None
-    return summary.last.test_error
+    assert summary.last["test_error"] is not None
+    return summary.last["test_error"]
 
 
 test_error.__test__ = False  # type: ignore[attr-defined]

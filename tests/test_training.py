@@ -27,7 +27,7 @@ from cbe.training.loop import Snapshot, train
 from cbe.training.optimiser import learning_rate, make
 from cbe.training.run import Run
 from cbe.training.step import train_step
-from cbe.training.summary import Evaluation, Summary
+from cbe.training.summary import Summary
 from cbe.training.threads import advice
 from tests.conftest import assert_same, small
 
@@ -62,7 +62,7 @@ def test_neither_true_nor_test_labels_change_what_is_learned_or_chosen(
             snapshot.save(path)
 
         summary = train(small(method=method), data, report)
-        ends.append((checkpoint.load(path)["run"], summary.best.step, summary.best.validation_error))
+        ends.append((checkpoint.load(path)["run"], summary.best["step"], summary.best["validation_error"]))
         rows.append(reports[-1])
     assert rows[0]["test_error"] != rows[1]["test_error"]
     if method not in ("supervised", "fixmatch", "pseudo-label", "uda"):  # those select nothing this early
@@ -210,18 +210,19 @@ def test_a_finished_run_resumes_to_its_summary_without_a_step(digits: Dataset, t
 
 
 def test_summary_takes_the_median_of_the_last_twenty_and_the_best_on_validation() -> None:
-    rows = [Evaluation(step, 1 / step, step / 100) for step in range(1, 31)]
-    rows[14] = Evaluation(15, 0.0, 0.99)
-    summary = Summary(tuple(rows))
+    rows = [{"step": step, "validation_error": 1 / step, "test_error": step / 100} for step in range(1, 31)]
+    rows[14] = {"step": 15, "validation_error": 0.0, "test_error": 0.99}
+    summary = Summary(rows)
     assert summary.last == rows[-1]
     assert summary.best == rows[14]
-    assert summary.median.test_error == pytest.approx(0.215)
+    assert summary.median["test_error"] == pytest.approx(0.215)
     assert json.loads(json.dumps(summary.to_plain()))["best"]["test_error"] == 0.99
 
 
 def test_ties_on_validation_go_to_the_earliest_never_to_the_test_error() -> None:
-    summary = Summary((Evaluation(1, 0.2, 0.5), Evaluation(2, 0.2, 0.1), Evaluation(3, 0.3, 0.0)))
-    assert summary.best.step == 1
+    errors = ((1, 0.2, 0.5), (2, 0.2, 0.1), (3, 0.3, 0.0))
+    rows = [{"step": step, "validation_error": one, "test_error": other} for step, one, other in errors]
+    assert Summary(rows).best["step"] == 1
 
 
 def test_a_sampler_visits_every_image_once_an_epoch_and_continues_from_its_state() -> None:

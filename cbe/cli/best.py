@@ -12,7 +12,8 @@ import typer
 from cbe.cli import backends, stores
 from cbe.cli.studies import plain_table
 from cbe.errors import InputError
-from cbe.words import NOT_SELECTED, NOTHING, clean, counts, p_value
+from cbe.spec.metrics import METRICS, PERCENT, on_test
+from cbe.words import NOT_SELECTED, NOTHING, clean, counts, number, p_value
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from cbe.report.best import Answer
     from cbe.report.intervals import Interval
     from cbe.report.paired import Difference
-
-_DECIMALS = {"validation_loss": 4, "parameters": 0, "macs": 0}
 
 
 def command(
@@ -70,7 +69,7 @@ def print_answer(answer: Answer, again: str, *, as_json: bool) -> None:
     if answer.where:
         out.print(Text(f"of configs with {clean(answer.where)}", "dim"))
     out.print(_ranking(answer))
-    selected = "* used for selection" if answer.metric == "test_error" else NOT_SELECTED
+    selected = "* used for selection" if on_test(answer.metric) else NOT_SELECTED
     out.print(Text(f"{selected}\n{answer.note}\ntrials: {counts(answer.counts)}", "dim"))
     if answer.front:
         out.print(Text("\nNo other config is better in every objective (by the search)", "bold"))
@@ -98,8 +97,8 @@ def _ranking(answer: Answer) -> Table:
             _mean(metric, each.mean, each.interval),
             _against(metric, each.versus_base, each.verdict),
             _against(metric, each.versus_paper),
-            _number(metric, each.searched),
-            _number("test_error", each.test_error),
+            number(metric, each.searched),
+            number("test_error", each.test_error),
         )
     return table
 
@@ -108,14 +107,15 @@ def _front(answer: Answer) -> Table:
     metrics = list(answer.front[0].values)
     table = plain_table(("config", "trials"), [_head(metric) for metric in metrics])
     for each in answer.front:
-        values = (_number(metric, each.values[metric]) for metric in metrics)
+        values = (number(metric, each.values[metric]) for metric in metrics)
         table.add_row(each.name, " ".join(each.trials), *values)
     return table
 
 
 def _head(metric: str) -> str:
     """A metric and its unit over two lines, so that the column is as narrow as its numbers."""
-    return metric.replace("_", "\n") + (", %" if metric.endswith("_error") else "")
+    about = METRICS[metric]
+    return about.title.replace(" ", "\n") + (f", {about.unit.sign}" if about.unit.sign else "")
 
 
 def print_tasks(tasks: Sequence[Task], *, as_json: bool) -> None:
@@ -151,7 +151,7 @@ def _placing(task: Task) -> Table:
             str(each.n),
             _mean(metric, each.mean, each.interval),
             _against(metric, each.versus_base, p_value(compared.p) if compared else None),
-            _number("test_error", each.test_error),
+            number("test_error", each.test_error),
         )
     return table
 
@@ -159,10 +159,10 @@ def _placing(task: Task) -> Table:
 def _mean(metric: str, mean: float, interval: Interval | None) -> str:
     """A mean over its interval; alone where there is one run. Ends of a wide interval have one decimal."""
     if interval is None:
-        return _number(metric, mean)
-    is_wide = metric.endswith("_error") and max(map(abs, interval)) >= 0.1
-    low, high = (_number(metric, end, 1 if is_wide else None) for end in interval)
-    return f"{_number(metric, mean)}\n({low} to {high})"
+        return number(metric, mean)
+    is_wide = METRICS[metric].unit is PERCENT and max(map(abs, interval)) >= 0.1
+    low, high = (number(metric, end, decimals=1 if is_wide else None) for end in interval)
+    return f"{number(metric, mean)}\n({low} to {high})"
 
 
 def _against(metric: str, found: Difference | None, sure: str | None = None) -> str:
@@ -171,12 +171,3 @@ def _against(metric: str, found: Difference | None, sure: str | None = None) -> 
         return NOTHING
     said = _mean(metric, found.mean, found.interval)
     return f"{said}\n{sure}" if sure else said
-
-
-def _number(metric: str, value: float | None, decimals: int | None = None) -> str:
-    """A value without its unit, which stands in the head of the table."""
-    if value is None:
-        return NOTHING
-    scaled = 100 * value if metric.endswith("_error") else value
-    digits = _DECIMALS.get(metric, 2) if decimals is None else decimals
-    return f"{scaled:,.{digits}f}".replace("-", "−")

@@ -10,14 +10,16 @@ import typer
 
 from cbe.cli import stores
 from cbe.cli.studies import AsJson, plain_table
-from cbe.words import NOT_SELECTED, NOTHING, clean, counts, duration, figure, finite
+from cbe.spec.metrics import METRICS, on_test
+from cbe.words import NOT_SELECTED, NOTHING, clean, counts, figure, finite
 
 if TYPE_CHECKING:
     from cbe.report.diff import StudyDiff, TrialDiff
     from cbe.spec.changes import Difference
 
-_NAMES = {"wall_s": "wall time", "macs": "MACs", "error_class": "error", "error_text": "message"}
+_NAMES = {"error_class": "error", "error_text": "message"}
 _NAMES |= {"best_test_error": "test error at the best validation error"}
+_NAMES |= {name: metric.title for name, metric in METRICS.items()}
 
 
 def command(
@@ -96,14 +98,12 @@ def _print(text: str, style: str = "") -> None:
 
 def _called(name: str) -> str:
     said = _NAMES.get(name, name.replace("_", " "))
-    return f"{said}*" if name.endswith("test_error") else said
+    return f"{said}*" if on_test(name) else said
 
 
 def _shown(name: str, value: Any, metric: str) -> str:
     if value is None:
         return NOTHING
-    if name == "wall_s":
-        return duration(value)
     if name == "objective":
         return figure(metric, value)
     if isinstance(value, float):

@@ -82,7 +82,7 @@ def run(config: TrainConfig, folder: Any, *, resume: bool) -> dict[str, Any]:
         # A run that ended before its first checkpoint starts again.
         start = folder.checkpoint if resume and folder.checkpoint.exists() else None
         summary = train(config, dataset, report, resume_from=start, progress=screen.progress)
-    chance = at_chance(summary.last.validation_error, len(dataset.classes), len(dataset.validation))
+    chance = at_chance(summary.last["validation_error"], len(dataset.classes), len(dataset.validation))
     result = {
         "folder": str(folder.path),
         "split": dataset.split.digest,

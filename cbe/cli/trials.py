@@ -7,16 +7,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cbe.errors import InputError
+from cbe.spec.metrics import METRICS, on_test
 from cbe.words import NOT_SELECTED, clean, duration, figure, point
 
 if TYPE_CHECKING:
     from cbe.service.clients.interface import Studies
     from cbe.service.trials import Trial
-
-_FIGURES = (
-    *("loss", "validation_error", "validation_loss", "test_error", "pseudo_accuracy", "sampling_rate"),
-    *("head_disagreement", "steps_per_s"),
-)
 
 
 def show(studies: Studies, name: str, *, as_json: bool, as_yaml: bool) -> None:
@@ -89,8 +85,8 @@ def _lines(found: Trial) -> Iterator[tuple[str, str]]:
     if row["reused_from"]:
         yield "reused from", f"{row['reused_from']}, at no cost"
     last = found.curve[-1] if found.curve else {}
-    for name in _FIGURES:
-        if last.get(name) is not None:
-            yield name.replace("_", " ") + "*" * (name == "test_error"), figure(name, last[name])
+    for name, metric in METRICS.items():
+        if metric.show and last.get(name) is not None:
+            yield metric.title + "*" * on_test(name), figure(name, last[name])
     if row["error_class"]:
         yield "error", f"{row['error_class']}: {row['error_text']}"

@@ -18,6 +18,7 @@ from cbe.models.network import Weights
 from cbe.report.best import best
 from cbe.report.lookup import known, store_of, trial_row
 from cbe.spec import StudyConfig, TrainConfig
+from cbe.spec.metrics import METRICS, on_test
 from cbe.store.folder import StudyFolder
 from cbe.store.rows import Row
 from cbe.store.states import TRAINED
@@ -59,9 +60,10 @@ def find(folder: StudyFolder, study: StudyConfig, trial: str | None) -> Row:
 
 def _best(folder: StudyFolder, study: StudyConfig) -> str:
     answer = best(folder, 1, study)
-    if answer.metric == "test_error":
+    if on_test(answer.metric):
         raise InputError(
-            f"{folder.name}: its configs are ranked by test error, which chooses no model; "
+            f"{folder.name}: its configs are ranked by {METRICS[answer.metric].title}, "
+            "which chooses no model; "
             "wanted a trial that you chose otherwise; give --trial"
         )
     sign = 1 if answer.direction == "minimize" else -1

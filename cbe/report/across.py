@@ -16,8 +16,9 @@ from cbe.errors import InputError
 from cbe.report.best import refuse_test_labels
 from cbe.report.intervals import Interval, images_behind, mean_interval
 from cbe.report.lookup import data_facts
-from cbe.report.paired import Difference, most_between, paired
+from cbe.report.paired import Difference, paired
 from cbe.report.published import image_name
+from cbe.spec.metrics import METRICS
 from cbe.spec.terms import Pair, Preset
 from cbe.store import sql
 from cbe.store.folder import Store
@@ -221,7 +222,7 @@ def _placed(rows: Sequence[Row], images: int) -> Placed:
     tested = _by_pair(rows, "test_error")
     # Only where a study made both: the same seed in another may stand for something else.
     both = [row for row in rows if row["base_error"] is not None]
-    most = most_between("validation_error")
+    most = METRICS["validation_error"].unit.largest
     against = paired(_by_pair(both, "error"), _by_pair(both, "base_error"), most, images)
     studies = tuple(dict.fromkeys(row["study"] for row in rows))
     trial = first["first_trial"] if len(studies) == 1 else f"{first['study']}/{first['first_trial']}"

@@ -20,9 +20,10 @@ from cbe.report.chance import at_chance
 from cbe.report.front import FrontPoint, front
 from cbe.report.intervals import Interval, images_behind, mean_interval
 from cbe.report.lookup import data_facts, read_study
-from cbe.report.paired import Difference, most_between, paired
+from cbe.report.paired import Difference, paired
 from cbe.report.progress import Progress, read_progress
 from cbe.spec import Objective, StudyConfig
+from cbe.spec.metrics import METRICS, on_test
 from cbe.spec.terms import PRESETS, Direction, Pair, Preset, Role
 from cbe.store import sql
 from cbe.store.folder import StudyFolder
@@ -34,7 +35,6 @@ _COLUMNS = (
     *("trial", "role", "preset", "state", "config_id", "params", "config", "seed", "label_split"),
     *("objective", "values", "last_test_error", "error_class", "error_text"),
 )
-_COUNTED_ON = {"validation_error": "validation", "test_error": "test"}
 
 Facts = Mapping[str, Any] | None  # of the data, as `data_facts` reads them
 
@@ -175,7 +175,7 @@ def _about(
     first = study.objectives[0]
     none_ahead = no_config_is_ahead(found, rows, first.direction)
     role: Role = "confirm" if none_ahead else deciding_role(configs)
-    facts = data_facts(folder) if first.metric in _COUNTED_ON else None
+    facts = data_facts(folder) if METRICS[first.metric].counted_on else None
     images = images_counted(first.metric, study, rows, facts)
     runs = {config.config_id: config.runs(role) for config in configs}
     fixed = {config.preset: runs[config.config_id] for config in configs if config.preset}
@@ -202,18 +202,19 @@ def _about(
 
 def images_counted(metric: str, study: StudyConfig, rows: Sequence[Row], facts: Facts) -> int | None:
     """How many images an error is counted on: as the driver found, the study's file says or errors show."""
-    if metric not in _COUNTED_ON:
+    counted_on = METRICS[metric].counted_on
+    if counted_on is None:
         return None
     if found := _found(facts, metric):
         return found
-    if metric == "validation_error" and isinstance(study.data.validation, int):
+    if counted_on == "validation" and isinstance(study.data.validation, int):
         return study.data.validation
     return images_behind(row["objective"] for row in rows if row["state"] == "completed")
 
 
 def _found(facts: Facts, metric: str) -> int | None:
     """The images of a metric, as the driver counted them."""
-    return facts.get(_COUNTED_ON[metric]) if facts else None
+    return facts.get(METRICS[metric].counted_on or "") if facts else None
 
 
 def _rank(configs: Sequence[Config], wanted: Set[str], k: int, about: About) -> tuple[Ranked, ...]:
@@ -238,7 +239,7 @@ def _meeting(folder: StudyFolder, where: str, study: StudyConfig) -> set[str]:
 
 def refuse_test_labels(query: str, *, allowed: bool = False) -> None:
     """Refuses a condition that would choose configs by how they do on the test set."""
-    read = sorted(column for column in sql.columns_read(query) if column.endswith("test_error"))
+    read = sorted(column for column in sql.columns_read(query) if on_test(column))
     if read and not allowed:
         raise InputError(
             f"--where: asks for {', '.join(read)}; configs are not chosen by test labels; ask for validation "
@@ -252,7 +253,7 @@ def _ranked(rank: int | None, config: Config, about: About) -> Ranked:
     searched = config.runs("search").values()
     tested = config.runs(role, "last_test_error").values()
     to_paper, to_base = (
-        paired(values, fixed.get(name, {}), most_between(metric), about.images)
+        paired(values, fixed.get(name, {}), METRICS[metric].unit.largest, about.images)
         if config.preset != name
         else None
         for name in PRESETS

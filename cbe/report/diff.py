@@ -14,12 +14,13 @@ from cbe.configs import grouped, is_finite
 from cbe.errors import InputError
 from cbe.report.best import Ranked, best, images_counted
 from cbe.report.lookup import data_facts, read_study, trial_row
-from cbe.report.paired import Difference, most_between, paired
+from cbe.report.paired import Difference, paired
 from cbe.report.published import data_name
-from cbe.report.wording import UNITS, against, verdict
+from cbe.report.wording import against, verdict
 from cbe.spec import StudyConfig
 from cbe.spec.changes import Difference as Change
 from cbe.spec.changes import differences
+from cbe.spec.metrics import METRICS, SUMMARIES, SUMMARIZED
 from cbe.spec.terms import Pair, Role
 from cbe.store.folder import Store, StudyFolder
 from cbe.store.rows import Row
@@ -27,7 +28,7 @@ from cbe.store.states import current_trials
 
 FIGURES = (
     *("state", "step", "steps", "objective"),
-    *(f"{which}_{kind}_error" for kind in ("validation", "test") for which in ("last", "median", "best")),
+    *(f"{which}_{name}" for name in SUMMARIZED for which in SUMMARIES),
     *("wall_s", "device", "parameters", "macs", "error_class", "error_text"),
 )
 _ANSWER = (
@@ -122,7 +123,7 @@ def _paired(
     shared = 0
     for role in _ROLES:
         mine, others = (_runs(each, study, role) for each, study in zip(rows, studies, strict=True))
-        found = paired(mine, others, most_between(metric), images)
+        found = paired(mine, others, METRICS[metric].unit.largest, images)
         if found:
             return role, found, ""
         shared = max(shared, len(mine.keys() & others.keys()))
@@ -180,10 +181,11 @@ def _compared(sides: tuple[Side, Side], found: Difference, role: Role, study: St
     if sides[0].best and sides[1].best and sides[0].best.config_id == sides[1].best.config_id:
         names = " and ".join(dict.fromkeys(side.best.name for side in sides if side.best))
         return f"Both have the same best config ({names})."
-    unit, direction = UNITS[study.objectives[0].metric], study.objectives[0].direction
+    objective = study.objectives[0]
     words = {True: "better", False: "worse", None: "not shown to be better or worse"}
-    said = f"{one[0].upper()}{one[1:]} lies {against(unit, found, other)}, on {found.n} shared runs"
-    said = f"{said}: {words[verdict(found, direction)]}"
+    lies = against(objective.metric, found, other)
+    said = f"{one[0].upper()}{one[1:]} lies {lies}, on {found.n} shared runs"
+    said = f"{said}: {words[verdict(found, objective.direction)]}"
     said += "; by the search's own runs, which chose them: not confirmed" if role == "search" else ""
     return f"{said}."
 

@@ -31,6 +31,8 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from statistics import NormalDist, fmean, variance
 
+from cbe.spec.metrics import METRICS, PERCENT
+
 Interval = tuple[float, float]
 
 LEVEL = 0.95
@@ -53,9 +55,8 @@ def mean_interval(metric: str, values: Sequence[float], images: int | None = Non
     """
     if len(values) < 2:
         return None
-    return (
-        error_interval(values, images or _MOST_IMAGES) if metric.endswith("_error") else loss_interval(values)
-    )
+    in_percent = METRICS[metric].unit is PERCENT
+    return error_interval(values, images or _MOST_IMAGES) if in_percent else loss_interval(values)
 
 
 def error_interval(values: Sequence[float], images: int = _MOST_IMAGES) -> Interval:

@@ -50,12 +50,3 @@ def paired(
     reach = t_quantile(n) * spread
     interval = (max(-most, middle - reach), min(most, middle + reach))
     return Difference(middle, interval, n, float(2 * stdtr(n - 1, -abs(middle) / spread)))
-
-
-def most_between(metric: str) -> float:
-    """How far two values of a metric can lie apart.
-
-    >>> most_between("validation_error"), most_between("validation_loss")
-    (1.0, inf)
-    """
-    return 1.0 if metric.endswith("_error") else math.inf

@@ -6,7 +6,18 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cbe.report.wording import UNITS, against, called, capitalized, figure, leads, margin_of, said_by
+from cbe.report.wording import (
+    against,
+    amount,
+    called,
+    capitalized,
+    figure,
+    leads,
+    margin_of,
+    said_by,
+    value,
+)
+from cbe.spec.metrics import on_test
 from cbe.verdicts import Said
 from cbe.words import counts, plural
 
@@ -46,7 +57,7 @@ def text(ranked: Sequence[Ranked], about: About) -> str:
 def sentence(ranked: Ranked, about: About) -> str:
     """What one config's runs say."""
     said = description(ranked, about)
-    if about.objective.metric == "test_error":
+    if on_test(about.objective.metric):
         said += "; selected on test labels"
     if about.role == "search":
         said += "; not yet confirmed" if about.study.confirm.runs else "; not confirmed"
@@ -55,8 +66,8 @@ def sentence(ranked: Ranked, about: About) -> str:
 
 def description(ranked: Ranked, about: About) -> str:
     """A config's figure, how it stands against the base, and what else a reader must know of its runs."""
-    unit = UNITS[about.objective.metric]
-    said = f"{called(ranked.name)} has {figure(unit, ranked.mean, ranked.interval, ranked.n)}"
+    metric = about.objective.metric
+    said = f"{called(ranked.name)} has {figure(metric, ranked.mean, ranked.interval, ranked.n)}"
     if ranked.preset != "base":
         said += _against_the_base(ranked, about)
     if ranked.failed:
@@ -115,29 +126,29 @@ def _unconfirmed(about: About) -> str | None:
 
 
 def _verdict(first: Ranked, about: About) -> str:
-    value, name = UNITS[about.objective.metric].value(first.mean), called(first.name)
+    mean, name = value(about.objective.metric, first.mean), called(first.name)
     if about.role == "search":
-        said = leads(name, "search", value)
+        said = leads(name, "search", mean)
         if about.progress.running:
             return said
         return f"{said}, not {'yet ' if about.study.confirm.runs else ''}confirmed"
     if first.preset == "base":
-        return _base_first(value, about)
+        return _base_first(mean, about)
     if first.verdict in ("better", "worse"):
-        return f"{name} is {first.verdict} than the base: {value}"
+        return f"{name} is {first.verdict} than the base: {mean}"
     if first.verdict == "equivalent":
-        return f"{name} is equivalent to the base within {margin_of(about.study)}: {value}"
+        return f"{name} is equivalent to the base within {margin_of(about.study)}: {mean}"
     judged = "not compared with" if first.verdict is None else "undecided against"
-    return f"{name} ranks first with {value}, {judged} the base"
+    return f"{name} ranks first with {mean}, {judged} the base"
 
 
-def _base_first(value: str, about: About) -> str:
+def _base_first(mean: str, about: About) -> str:
     """The base against all that was confirmed beside it."""
     by_verdict: dict[Said, list[str]] = {}
     for config_id, verdict in about.verdicts.items():
         by_verdict.setdefault(verdict.said, []).append(called(about.names[config_id]))
     if list(by_verdict) == ["worse"]:
-        return f"the base is better than {_listed(by_verdict['worse'])}: {value}"
+        return f"the base is better than {_listed(by_verdict['worse'])}: {mean}"
     parts = []
     if worse := by_verdict.get("worse"):
         parts.append(f"better than {_listed(worse)}")
@@ -145,13 +156,13 @@ def _base_first(value: str, about: About) -> str:
         parts.append(f"equivalent to {_listed(equivalent)} within {margin_of(about.study)}")
     if undecided := by_verdict.get("undecided"):
         parts.append(f"undecided against {_listed(undecided)}")
-    return f"the base ranks first with {value}" + (f": {', '.join(parts)}" if parts else "")
+    return f"the base ranks first with {mean}" + (f": {', '.join(parts)}" if parts else "")
 
 
 def _against_the_base(ranked: Ranked, about: About) -> str:
-    unit = UNITS[about.objective.metric]
+    metric = about.objective.metric
     if ranked.versus_base is not None:
-        said = f", {against(unit, ranked.versus_base, 'the base')}"
+        said = f", {against(metric, ranked.versus_base, 'the base')}"
         verdict = about.verdicts.get(ranked.config_id)
         return f"{said}: {said_by(verdict, about.study)}" if verdict else said
     runs, base = about.runs[ranked.config_id], about.fixed.get("base", {})
@@ -159,8 +170,7 @@ def _against_the_base(ranked: Ranked, about: About) -> str:
     if len(shared) == 1:
         (alone,) = shared
         side = "below" if alone < 0 else "above" if alone > 0 else "from"
-        amount = unit.amount(abs(alone), unit.digits(alone))
-        return f", {amount} {side} the base on the one run they share"
+        return f", {amount(metric, alone)} {side} the base on the one run they share"
     if ranked.interval is not None:
         return ", and fewer than two runs in common with the base: not compared"
     return ""

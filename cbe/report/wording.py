@@ -2,48 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from cbe.report.intervals import Interval
 from cbe.report.paired import Difference
 from cbe.spec import StudyConfig
-from cbe.spec.settings import DEFAULT_MARGIN
+from cbe.spec.metrics import METRICS
 from cbe.spec.terms import Direction, Role
 from cbe.verdicts import MOST_PAIRS, Verdict
-
-
-@dataclass(frozen=True)
-class Unit:
-    """How a metric is written."""
-
-    name: str
-    factor: float
-    sign: str
-    difference: str
-    decimals: int  # at least
-
-    def value(self, value: float) -> str:
-        return f"{_number(value * self.factor, self.digits(value))}{self.sign} {self.name}"
-
-    def span(self, interval: Interval, digits: int) -> str:
-        return " to ".join(_number(end * self.factor, digits) for end in interval)
-
-    def amount(self, value: float, digits: int) -> str:
-        return f"{_number(value * self.factor, digits)}{self.difference}"
-
-    def digits(self, *values: float) -> int:
-        """The fewest decimals that show what is not zero as not zero."""
-        shown = [abs(value) * self.factor for value in values if value]
-        enough = (d for d in range(self.decimals, self.decimals + 4) if all(round(v, d) for v in shown))
-        return next(enough, self.decimals + 4)
-
-
-UNITS = {  # of every metric that can be the first objective
-    "validation_error": Unit("validation error", 100, " %", " points", 1),
-    "test_error": Unit("test error", 100, " %", " points", 1),
-    "validation_loss": Unit("validation loss", 1, "", "", 3),
-}
-
 
 _CALLED = {"paper": "the paper's config", "base": "the base"}
 
@@ -62,12 +26,30 @@ def leads(name: str, role: Role, value: str) -> str:
     return f"{name} leads the {'search' if role == 'search' else 'confirmation'} with {value}"
 
 
-def figure(unit: Unit, mean: float, interval: Interval | None, n: int) -> str:
+def value(metric: str, mean: float) -> str:
+    """A mean and what it is of.
+
+    >>> value("validation_error", 0.05)
+    '5.0 % validation error'
+    """
+    about = METRICS[metric]
+    sign = f" {about.unit.sign}" if about.unit.sign else ""
+    return f"{_number(mean * about.unit.factor, _digits(metric, mean))}{sign} {about.title}"
+
+
+def figure(metric: str, mean: float, interval: Interval | None, n: int) -> str:
     """A mean with its interval and its number of runs."""
-    said = unit.value(mean)
+    said = value(metric, mean)
     if interval is None:
         return f"{said} (n = {n}: no interval can be given)"
-    return f"{said} (95 % {unit.span(interval, unit.digits(mean))}, n = {n})"
+    return f"{said} (95 % {_span(metric, interval, _digits(metric, mean))}, n = {n})"
+
+
+def amount(metric: str, difference: float, digits: int | None = None) -> str:
+    """How far two means lie apart."""
+    unit, apart = METRICS[metric].unit, abs(difference)
+    said = _number(apart * unit.factor, _digits(metric, apart) if digits is None else digits)
+    return f"{said} {unit.difference}" if unit.difference else said
 
 
 def capitalized(text: str) -> str:
@@ -79,14 +61,14 @@ def capitalized(text: str) -> str:
     return text[:1].upper() + text[1:] if text.startswith("the ") else text
 
 
-def against(unit: Unit, difference: Difference, other: str) -> str:
+def against(metric: str, difference: Difference, other: str) -> str:
     """How far below or above another config, the ends of the interval in the same direction."""
     below = difference.mean < 0
     low, high = difference.interval
     interval = (-high, -low) if below else (low, high)
     where = "below" if below else "above" if difference.mean > 0 else "from"
-    digits = unit.digits(difference.mean, *interval)  # an end on one side of 0 is not shown as 0
-    return f"{unit.amount(abs(difference.mean), digits)} ({unit.span(interval, digits)}) {where} {other}"
+    digits = _digits(metric, difference.mean, *interval)  # an end on one side of 0 is not shown as 0
+    return f"{amount(metric, difference.mean, digits)} ({_span(metric, interval, digits)}) {where} {other}"
 
 
 def said_by(verdict: Verdict, study: StudyConfig) -> str:
@@ -103,7 +85,7 @@ def said_by(verdict: Verdict, study: StudyConfig) -> str:
 
 def margin_of(study: StudyConfig) -> str:
     """The margin of equivalence as a person writes it."""
-    return study.confirm.margin or DEFAULT_MARGIN[study.objectives[0].metric]
+    return study.confirm.margin or METRICS[study.objectives[0].metric].margin or ""
 
 
 def verdict(difference: Difference, direction: Direction) -> bool | None:
@@ -112,6 +94,18 @@ def verdict(difference: Difference, direction: Direction) -> bool | None:
     if low <= 0 <= high:
         return None
     return (high < 0) == (direction == "minimize")
+
+
+def _span(metric: str, interval: Interval, digits: int) -> str:
+    return " to ".join(_number(end * METRICS[metric].unit.factor, digits) for end in interval)
+
+
+def _digits(metric: str, *values: float) -> int:
+    """The fewest decimals that show what is not zero as not zero."""
+    unit = METRICS[metric].unit
+    shown = [abs(value) * unit.factor for value in values if value]
+    least, most = unit.least_decimals, unit.least_decimals + 4
+    return next((d for d in range(least, most) if all(round(v, d) for v in shown)), most)
 
 
 def _number(value: float, decimals: int) -> str:

@@ -15,6 +15,7 @@ from cbe.errors import ConfigError
 from cbe.spec.changes import FREE
 from cbe.spec.conditions import Values, unused
 from cbe.spec.files import Faults, Place, faults_of
+from cbe.spec.metrics import METRICS, PERCENT
 from cbe.spec.parameters import Parameter, Prior
 from cbe.spec.search import KEYS, MUTABLE, order, walk
 from cbe.spec.settings import margin_in
@@ -282,8 +283,9 @@ def _scheduler_faults(study: StudyConfig) -> Iterator[Found]:
 def _confirm_faults(study: StudyConfig) -> Iterator[Found]:
     confirm = study.confirm
     metric = study.objectives[0].metric
-    if confirm.margin and metric.endswith("_error") != margin_in(confirm.margin)[1].startswith("point"):
-        wanted = "points, as 1 point" if metric.endswith("_error") else "nats, as 0.01 nats"
+    in_points = METRICS[metric].unit is PERCENT
+    if confirm.margin and in_points != margin_in(confirm.margin)[1].startswith("point"):
+        wanted = "points, as 1 point" if in_points else "nats, as 0.01 nats"
         yield (
             ("confirm", "margin"),
             f"{confirm.margin!r}: {metric} is not counted in that unit",

@@ -6,12 +6,13 @@ import math
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from cbe.clouds import PLACES, cloud_of
 from cbe.spec.files import Faults
+from cbe.spec.metrics import METRICS, OBJECTIVES
 from cbe.spec.terms import PRESETS, Direction
 from cbe.spec.train import Count, Section, Seed, Training
 
@@ -26,12 +27,24 @@ SECRET = re.compile(
 )
 
 
+if TYPE_CHECKING:
+    ObjectiveName = str
+else:
+    ObjectiveName = Literal[OBJECTIVES]
+
+
 class Objective(Section):
     """What the search minimizes or maximizes; a list of several gives a Pareto front."""
 
     # what is compared; test_error needs allow_test_selection
-    metric: Literal["validation_error", "validation_loss", "parameters", "macs", "wall_s", "test_error"]
+    metric: ObjectiveName
     direction: Direction = "minimize"  # which way is better
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_the_metric_has_it(cls, given: Any) -> Any:
+        found = METRICS.get(str(given.get("metric"))) if isinstance(given, dict) else None
+        return {"direction": found.objective, **given} if found and found.objective else given
 
 
 class Sampler(Section):
@@ -98,7 +111,6 @@ class Scheduler(Section):
 
 
 MARGINS = {"point": 0.01, "points": 0.01, "nat": 1.0, "nats": 1.0}  # units and what they are of the metric
-DEFAULT_MARGIN = {"validation_error": "1 point", "test_error": "1 point"}
 _MARGIN = re.compile(r"(\d+(?:\.\d+)?) ?(points?|nats?)")
 
 

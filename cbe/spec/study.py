@@ -12,11 +12,11 @@ from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, fi
 
 from cbe.errors import ConfigError
 from cbe.spec.files import Faults, faults_of
+from cbe.spec.metrics import METRICS, WHILE_TRAINING, on_test
 from cbe.spec.parameters import Parameter
 from cbe.spec.rules import MOST_POINTS, study_faults, typed
 from cbe.spec.search import default_search, grid, values_of
 from cbe.spec.settings import (
-    DEFAULT_MARGIN,
     MAX_REPEATS,
     Budget,
     Confirm,
@@ -50,7 +50,6 @@ FOR_PAIRS = 0.4  # of its trials, at most, are on further pairs
 
 SECTIONS = tuple(TrainConfig.model_fields)
 DEFAULT: Any = "default"
-WHILE_TRAINING = ("validation_error", "validation_loss", "test_error")  # what a scheduler can compare
 
 
 def _listed(value: Any) -> Any:
@@ -123,7 +122,7 @@ class StudyConfig(Section):
             raise ValueError(
                 f"trials are compared by the first while they train; begin with {WHILE_TRAINING[0]}"
             )
-        if "test_error" in metrics and not info.data.get("allow_test_selection"):
+        if any(map(on_test, metrics)) and not info.data.get("allow_test_selection"):
             raise ValueError(
                 "the test error of a config that was chosen by it says nothing about new images; use "
                 "validation_error, or say allow_test_selection: true"
@@ -231,7 +230,7 @@ class StudyConfig(Section):
     @property
     def margin(self) -> float | None:
         """Differences from the base below this do not matter; None: all do."""
-        given = self.confirm.margin or DEFAULT_MARGIN.get(self.objectives[0].metric)
+        given = self.confirm.margin or METRICS[self.objectives[0].metric].margin
         return margin_in(given)[0] if given else None
 
     @property

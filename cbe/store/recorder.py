@@ -15,10 +15,11 @@ from types import MappingProxyType
 from typing import Any
 
 from cbe.errors import CbeError, RunError
+from cbe.spec.metrics import REPORTED
 from cbe.store.clock import catch_up, tick
 from cbe.store.folder import StudyFolder
 from cbe.store.redact import redact, redacted_json
-from cbe.store.schema import FIGURES, METRICS, SCALING, TABLES, TRIALS, build, fit
+from cbe.store.schema import METRICS, SCALING, TABLES, TRIALS, build, fit
 
 _Row = dict[str, Any]  # of any table, as it is to be written
 
@@ -26,7 +27,7 @@ MOST_FILES = 64
 
 _MATRICES = {"validation": "confusion", "pseudo": "pseudo_confusion"}
 _EMPTY: _Row = dict.fromkeys(TRIALS.schema.names)
-_FROM_REPORT = (*FIGURES, "thresholds", "wall_s")
+_FROM_REPORT = (*REPORTED, "thresholds", "wall_s")
 
 
 @dataclass

@@ -19,12 +19,12 @@ import yaml
 from cbe.errors import DataError, InputError, RunError
 from cbe.files import replace_file
 from cbe.spec.changes import require_same
-from cbe.store.schema import FIGURES
+from cbe.spec.metrics import REPORTED
 
 SCHEMA = pa.schema(
     [
         pa.field("step", pa.int64(), nullable=False),
-        *(pa.field(name, pa.float64()) for name in FIGURES),
+        *(pa.field(name, pa.float64()) for name in REPORTED),
         pa.field("thresholds", pa.list_(pa.float64())),  # per class, mean over heads
         pa.field("confusion", pa.list_(pa.list_(pa.float64()))),  # validation: rows true, columns predicted
         pa.field("pseudo_confusion", pa.list_(pa.list_(pa.float64()))),  # the same of the pseudo-labels used

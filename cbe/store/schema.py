@@ -18,13 +18,7 @@ import pyarrow.parquet as pq
 
 from cbe.errors import InputError
 from cbe.spec.identity import column_types
-
-FIGURES = (
-    *("loss", "loss_labeled", "loss_unlabeled", "loss_lb", "loss_lv", "loss_fairness", "lr", "steps_per_s"),
-    *("pseudo_accuracy", "sampling_rate", "sampling_rate_ensemble"),
-    *("validation_error", "validation_loss", "test_error"),
-    *("head_correlation", "head_disagreement", "variance_ensemble", "variance_heads"),
-)
+from cbe.spec.metrics import REPORTED, SUMMARIES, SUMMARIZED
 
 TYPES = {
     "int64": pa.int64(),
@@ -102,10 +96,6 @@ def _columns(kind: str, names: str) -> list[tuple[str, str]]:
     return [(name, kind) for name in names.split()]
 
 
-_ERRORS = " ".join(
-    f"{which}_{error}" for which in ("last", "median", "best") for error in ("validation_error", "test_error")
-)
-
 TRIALS = _table(
     "trials",
     ("trial",),
@@ -120,7 +110,7 @@ TRIALS = _table(
     ("objective", "float64"),  # the first of
     ("values", "vector"),
     *_columns("int64", "step steps"),
-    *_columns("float64", _ERRORS),
+    *((f"{which}_{name}", "float64") for which in SUMMARIES for name in SUMMARIZED),
     *_columns("int64", "best_step parameters macs"),
     *_columns("time", "started updated"),
     *_columns("float64", "wall_s gpu_s cost_usd"),
@@ -137,7 +127,7 @@ METRICS = _table(
     "study revision",
     *_columns("string", "study trial"),
     *_columns("int64", "step revision"),
-    *_columns("float64", " ".join(FIGURES)),
+    *((name, "float64") for name in REPORTED),
     ("thresholds", "vector"),  # per class, mean over heads
     ("wall_s", "float64"),
     ("time", "time"),

@@ -13,6 +13,7 @@ from typing import Any
 import duckdb
 
 from cbe.errors import InputError
+from cbe.spec.metrics import on_test
 from cbe.spec.search import KEYS
 from cbe.spec.suggestions import by_last_name, question
 from cbe.store.schema import TABLES
@@ -83,4 +84,4 @@ def _similar(name: str, columns: Sequence[str]) -> list[str]:
     """
     synonyms = [key.partition(", ")[0].replace(".", "_") for key in by_last_name(name, list(KEYS))]
     found = [column for column in columns if column in synonyms or column.endswith(f"_{name.lower()}")]
-    return [column for column in found if not column.endswith("_test_error")]
+    return [column for column in found if not on_test(column)]

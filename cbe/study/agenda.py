@@ -18,6 +18,7 @@ from typing import Any, Literal
 from cbe.errors import ConfigError
 from cbe.spec import StudyConfig, TrainConfig
 from cbe.spec.identity import config_id
+from cbe.spec.metrics import METRICS
 from cbe.spec.search import applicable, grid, values_of
 from cbe.spec.terms import PRESETS, Pair, Role
 from cbe.ssl import resolve
@@ -135,7 +136,7 @@ class Agenda:
         """How many images an error is counted on; the driver has told by the time of the confirmation."""
         metric = self._study.objectives[0].metric
         facts = json.loads(self._folder.read(DATA_FILE) or "{}")
-        found: int | None = facts.get(metric.removesuffix("_error"))
+        found: int | None = facts.get(METRICS[metric].counted_on)
         return found
 
     @property

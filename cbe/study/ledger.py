@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from cbe.errors import ConfigError
 from cbe.spec import StudyConfig, TrainConfig
 from cbe.spec.identity import columns, config_id
+from cbe.spec.metrics import SUMMARIZED
 from cbe.spec.terms import Role
 from cbe.ssl import resolve
 from cbe.store.recorder import Recorder
@@ -24,7 +25,7 @@ from cbe.study.assignment import Assignment
 from cbe.study.search.sampling import Sampling
 from cbe.study.trial.provenance import provenance
 from cbe.study.trial.reuse import ReusableRuns
-from cbe.training.summary import Summary
+from cbe.training.summary import Summary, evaluation
 
 Reports = Sequence[Mapping[str, Any]]  # evaluations of a trial, in the order of steps
 
@@ -170,7 +171,7 @@ class Ledger:
         past = self._history(name)
         if past and past[-1]["step"] >= result["step"]:  # trained again after a loss
             return
-        past.append({key: result.get(key) for key in ("step", "validation_error", "test_error")})
+        past.append(evaluation(result))
         self.recorder.metrics(name, {**result, "wall_s": self._wall_s(name)})
         self._put(
             name,
@@ -312,7 +313,7 @@ class Ledger:
         return self._evaluations[trial]
 
     def _stored(self, trial: str, *others: str) -> list[dict[str, Any]]:
-        columns = dict.fromkeys(("step", "validation_error", "test_error", *others))
+        columns = dict.fromkeys(("step", *SUMMARIZED, *others))
         found = self.recorder.folder.table("metrics", list(columns), pc.field("trial") == trial)
         rows: list[dict[str, Any]] = found.sort_by("step").to_pylist()
         return rows
@@ -327,13 +328,11 @@ def _figures(past: list[dict[str, Any]]) -> dict[str, Any]:
     """last_, median_ and best_ of a trial's evaluations."""
     if past[-1]["validation_error"] is None:
         return {}
-    summary = Summary.of(past)
+    summary = Summary(past)
     found = {
-        f"{which}_{name}": getattr(getattr(summary, which), name)
-        for which in ("last", "median", "best")
-        for name in ("validation_error", "test_error")
+        f"{which}_{name}": values[name] for which, values in summary.to_plain().items() for name in SUMMARIZED
     }
-    return {**found, "best_step": summary.best.step}
+    return {**found, "best_step": summary.best["step"]}
 
 
 def _now() -> datetime:

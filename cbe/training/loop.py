@@ -19,7 +19,7 @@ from cbe.training.evaluate import Evaluator
 from cbe.training.optimiser import learning_rate
 from cbe.training.run import Run
 from cbe.training.step import train_step
-from cbe.training.summary import Summary
+from cbe.training.summary import Summary, evaluation
 
 Metrics = dict[str, Any]
 Report = Callable[[Metrics, "Snapshot"], None]
@@ -65,14 +65,12 @@ def train(
             metrics["pseudo_confusion"] = run.meter.confusion()
             metrics["lr"] = learning_rate(training, run.step - 1)
             run.meter.reset()
-            evaluations.append(
-                {name: metrics.get(name) for name in ("step", "validation_error", "test_error")}
-            )
+            evaluations.append(evaluation(metrics))
         if progress is not None:
             progress(run.step, metrics)
         if evaluates:
             report(metrics, Snapshot(run, evaluations))
-    return Summary.of(evaluations)
+    return Summary(evaluations)
 
 
 @dataclass(frozen=True)

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from cbe.spec.metrics import SUMMARIES, SUMMARIZED
 
 WINDOW = 20
 
-
-@dataclass(frozen=True)
-class Evaluation:
-    step: int
-    validation_error: float
-    test_error: float | None
+Evaluation = dict[str, Any]  # the step, and each metric that is summarized
 
 
 @dataclass(frozen=True)
 class Summary:
     """Each figure of the last evaluation, the median of the last 20, and the one best on validation."""
 
-    evaluations: tuple[Evaluation, ...]
+    evaluations: Sequence[Evaluation]  # in the order of steps
 
     @property
     def last(self) -> Evaluation:
@@ -30,22 +27,21 @@ class Summary:
     @property
     def best(self) -> Evaluation:
         """The earliest of the evaluations with the lowest validation error."""
-        return min(self.evaluations, key=lambda e: (e.validation_error, e.step))
+        return min(self.evaluations, key=lambda each: (each["validation_error"], each["step"]))
 
     @property
     def median(self) -> Evaluation:
         window = self.evaluations[-WINDOW:]
-        tests = [e.test_error for e in window if e.test_error is not None]
-        return Evaluation(
-            self.last.step,
-            statistics.median(e.validation_error for e in window),
-            statistics.median(tests) if tests else None,
-        )
+        known = {name: [each[name] for each in window if each[name] is not None] for name in SUMMARIZED}
+        return {
+            "step": self.last["step"],
+            **{name: statistics.median(some) if some else None for name, some in known.items()},
+        }
 
-    def to_plain(self) -> dict[str, Any]:
-        return {name: asdict(getattr(self, name)) for name in ("last", "median", "best")}
+    def to_plain(self) -> dict[str, Evaluation]:
+        return {which: getattr(self, which) for which in SUMMARIES}
 
-    @classmethod
-    def of(cls, rows: Sequence[dict[str, Any]]) -> Summary:
-        """From rows that have the fields of an evaluation, in the order of steps."""
-        return cls(tuple(Evaluation(row["step"], row["validation_error"], row["test_error"]) for row in rows))
+
+def evaluation(row: Mapping[str, Any]) -> Evaluation:
+    """What a summary needs of an evaluation."""
+    return {name: row.get(name) for name in ("step", *SUMMARIZED)}

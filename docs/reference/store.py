@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cbe.spec.metrics import METRICS, SUMMARIZED
 from cbe.spec.search import KEYS
 from cbe.store.schema import TABLES, TYPES, Table
 from docs.reference.markdown import code, sentence, table
@@ -14,14 +15,14 @@ ABOUT = {
     "events": "What happened to the study and its trials.",
     "scaling": "Machines of a cluster that grows, without its head, and the trials that have or want one.",
 }
-_ERRORS = {
-    f"{which}_{kind}_error": f"{kind} error {when}"
+_SUMMARIES = {
+    f"{which}_{name}": f"{METRICS[name].title} {when}"
     for which, when in (
         ("last", "of the last evaluation"),
         ("median", "as the median of the last 20 evaluations"),
         ("best", "at the step with the best validation error"),
     )
-    for kind in ("validation", "test")
+    for name in SUMMARIZED
 }
 MEANINGS = {
     "study": "name of the study",
@@ -40,13 +41,11 @@ MEANINGS = {
     "values": "values of all objectives",
     "step": "steps done",
     "steps": "steps that the config asks for",
-    **_ERRORS,
+    **_SUMMARIES,
+    **{name: metric.meaning for name, metric in METRICS.items()},
     "best_step": "step with the best validation error",
-    "parameters": "number of the network's parameters",
-    "macs": "multiply-accumulates for one image",
     "started": "when the trial began (UTC)",
     "updated": "when the row was written (UTC)",
-    "wall_s": "seconds of training and evaluation so far",
     "gpu_s": "`wall_s` times the GPUs in use",
     "cost_usd": "price of that time",
     "node": "machine of the last start",
@@ -59,24 +58,6 @@ MEANINGS = {
     "error_text": "its message",
     "checkpoint": "where its last checkpoint is",
     "reused_from": "STUDY/TRIAL whose run was taken over instead of training; null for a run of its own",
-    "loss": "total loss, mean since the last report",
-    "loss_labeled": "L_l, before its weight",
-    "loss_unlabeled": "L_e, or the method's own loss, before its weight",
-    "loss_lb": "L_fu, low bias, before its weight",
-    "loss_lv": "L_lv, low variance, before its weight",
-    "loss_fairness": "FreeMatch's fairness term, before its weight",
-    "lr": "learning rate",
-    "steps_per_s": "speed since the last report",
-    "pseudo_accuracy": "share of the pseudo-labels in use that are right; null where true labels are unknown",
-    "sampling_rate": "η: share of predictions that pass the threshold",
-    "sampling_rate_ensemble": "η_CBE: share of images on which at least γ of the heads pass",
-    "validation_error": "error on the validation images, 0 to 1",
-    "validation_loss": "cross-entropy on the validation images",
-    "test_error": "error on the test images, 0 to 1; never used for selection",
-    "head_correlation": "mean absolute correlation between the private features of heads",
-    "head_disagreement": "share of the pairs of heads that give different classes",
-    "variance_ensemble": "variance of the ensemble's prediction over several views",
-    "variance_heads": "the same of single heads, on average",
     "thresholds": "threshold of each class, mean over heads",
     "time": "when it happened (UTC)",
     "matrix": "counts; rows are true classes, columns predicted ones",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from cbe.configs import Leader
-from cbe.report.wording import UNITS, called, leads
+from cbe.report.wording import called, leads, value
 from cbe.study.progress_view import Shown, done
 from cbe.words import to_come
 
 
 def leading(first: Leader, metric: str) -> str:
     """The first config of the answer, in its words; a mean says of how many runs it is."""
-    said = leads(called(first.preset or first.trial), first.role, UNITS[metric].value(first.mean))
+    said = leads(called(first.preset or first.trial), first.role, value(metric, first.mean))
     return f"{said} (n = {first.n})" if first.n > 1 else said
 
 

@@ -21,6 +21,7 @@ from cbe.report.lookup import data_facts, read_study
 from cbe.report.machines import MachineHistory, machines
 from cbe.report.progress import Progress, read_progress
 from cbe.spec import Objective, StudyConfig
+from cbe.spec.metrics import REPORTED
 from cbe.spec.terms import PRESETS
 from cbe.store.folder import StudyFolder
 from cbe.store.rows import Row
@@ -37,11 +38,6 @@ _TRIALS = (
     *("objective", "values", "step", "steps", "last_validation_error", "last_test_error"),
     *("parameters", "macs", "started", "updated", "wall_s", "gpu_s", "cost_usd", "node", "device"),
     *("workers", "retries", "versions", "git_commit", "error_class", "error_text", "reused_from"),
-)
-_PAPER = (  # what the paper's own figures are of
-    *("validation_error", "validation_loss", "test_error", "pseudo_accuracy", "sampling_rate"),
-    *("sampling_rate_ensemble", "head_correlation", "head_disagreement"),
-    *("variance_ensemble", "variance_heads"),
 )
 
 
@@ -178,7 +174,7 @@ def _drawn(rows: Sequence[Row], chosen: Sequence[str]) -> list[str]:
 def _curves(
     folder: StudyFolder, study: StudyConfig, chosen: Sequence[str], others: Sequence[str]
 ) -> dict[str, Curve]:
-    whole = folder.table("metrics", ("trial", "step", *_PAPER), _of(chosen))
+    whole = folder.table("metrics", ("trial", "step", *REPORTED), _of(chosen))
     metric = study.objectives[0].metric
     varied = [key for key in ("loss.weights.lb", "loss.weights.lv") if key in study.search]
     figures = dict.fromkeys((metric, "validation_error", *(("pseudo_accuracy",) if varied else ())))

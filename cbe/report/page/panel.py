@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from math import ceil, floor, log10
 from typing import Any
 
-from cbe.report.page.numbers import METRICS, axis_title
+from cbe.report.page.numbers import axis_title
 from cbe.spec import Parameter
+from cbe.spec.metrics import METRICS, PERCENT
 from cbe.spec.terms import PRESETS
 
 Figure = dict[str, Any]
@@ -41,13 +42,13 @@ class Panel:
 
 def scaled(metric: str, values: Sequence[float | None]) -> list[float | None]:
     """Values in the unit of their axis."""
-    factor = METRICS[metric].factor
+    factor = METRICS[metric].unit.factor
     return [None if value is None else round(value * factor, 6) for value in values]
 
 
 def value_axis(metric: str, **more: Any) -> dict[str, Any]:
     """From 0; one in per cent ends at 100, with room for half a mark."""
-    share = {"autorangeoptions": {"clipmax": 103}} if METRICS[metric].unit == "%" else {}
+    share = {"autorangeoptions": {"clipmax": 103}} if METRICS[metric].unit is PERCENT else {}
     return {"title": {"text": axis_title(metric)}, "rangemode": "tozero", **share, **more}
 
 

@@ -17,9 +17,10 @@ from cbe.errors import InputError
 from cbe.files import replace_file
 from cbe.report.page import tables
 from cbe.report.page.evidence import Evidence, gather
-from cbe.report.page.numbers import METRICS, axis_title
+from cbe.report.page.numbers import axis_title
 from cbe.report.page.panel import Panel
 from cbe.report.page.panels import CONFIGS, COST, PAPER, SEARCH, panels
+from cbe.spec.metrics import METRICS, on_test
 from cbe.store.folder import StudyFolder
 
 _HERE = "cbe.report.page"
@@ -95,7 +96,7 @@ def drawn(found: Mapping[str, Sequence[Panel]]) -> list[Panel]:
 def content(evidence: Evidence, found: Mapping[str, Sequence[Panel]]) -> dict[str, Any]:
     """What the parts of the page say."""
     metric = evidence.objective.metric
-    on_test = any(each.metric == "test_error" for each in evidence.study.objectives)
+    tested = any(on_test(each.metric) for each in evidence.study.objectives)
     keys, searched = tables.searched(evidence)
     return {
         "study": evidence.study,
@@ -112,9 +113,9 @@ def content(evidence: Evidence, found: Mapping[str, Sequence[Panel]]) -> dict[st
         "so_far": tables.searched_best(evidence),
         "metric": axis_title(metric),
         "metric_name": METRICS[metric].title,
-        "unit": "points" if METRICS[metric].unit == "%" else "",
+        "unit": METRICS[metric].unit,
         "test_note": "Used for selection, so it says little about new images"
-        if on_test
+        if tested
         else "Not used for selection",
     }
 

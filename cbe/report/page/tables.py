@@ -13,14 +13,15 @@ from cbe import __version__
 from cbe.configs import is_finite
 from cbe.report.best import Answer, Ranked
 from cbe.report.page.evidence import Evidence, point_of
-from cbe.report.page.numbers import METRICS, figure, number, usd
+from cbe.report.page.numbers import usd
 from cbe.report.page.panel import shown
 from cbe.report.paired import Difference
 from cbe.report.published import data_name, labels
 from cbe.spec import Parameter, StudyConfig
+from cbe.spec.metrics import METRICS
 from cbe.store.rows import Row, pair_of
 from cbe.store.states import TRIAL_STATES
-from cbe.words import NOTHING, duration, plural, point
+from cbe.words import NOTHING, duration, figure, number, plural, point
 
 _MOST_TEXT = 600  # characters of an error
 

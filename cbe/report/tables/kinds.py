@@ -10,6 +10,7 @@ from cbe.report import published
 from cbe.report.tables.render import PAPER, PaperTable
 from cbe.report.tables.runs import ERRORS, NOTHING, Runs, called, cell, named
 from cbe.spec import StudyConfig
+from cbe.spec.metrics import METRICS, on_test
 from cbe.spec.registry import ENSEMBLES, METHODS
 from cbe.store.rows import Row
 
@@ -186,11 +187,11 @@ def _about(runs: Runs) -> list[str]:
 
 def _chosen(runs: Runs, tuned: str) -> str:
     metric, first = runs.study.objectives[0].metric, runs.ranked[0].preset
-    by = "test labels, which makes its error too low" if metric == "test_error" else metric.replace("_", " ")
+    by = "test labels, which makes its error too low" if on_test(metric) else METRICS[metric].title
     said = f"{runs.study.name}: tuned is {runs.names[tuned]}, of the searched configs the best by {by}"
     if first:
         said += f"; {'the base' if first == 'base' else 'the paper’s config'} ranks above it"
-    if runs.role == "search" and metric != "test_error":
+    if runs.role == "search" and not on_test(metric):
         said += "; not confirmed: the same runs chose it"
     return f"{said}."
 

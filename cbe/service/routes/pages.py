@@ -1,23 +1,32 @@
-"""The web page: its files as the package and installed wheels have them; nothing in them is from users."""
+"""The web page: its files as the package and installed wheels have them, and `metrics.js`, made here.
+
+Nothing in them is from users.
+"""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import mimetypes
 import re
+from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException
 
+from cbe.spec.metrics import CHARTS, METRICS, Metric
+
 router = APIRouter(include_in_schema=False)
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,40}\.(js|css|svg)")
 _PLACES = ("cbe.service.web.static", "cbe.report.page")
+_METRICS = "metrics.js"
 _OF_WHEELS = {
     "plotly.min.js": ("plotly", "package_data/plotly.min.js"),
     "swagger-ui-bundle.js": ("fastapi_offline", "static/swagger-ui-bundle.js"),
@@ -42,7 +51,7 @@ async def docs() -> Response:
 @router.get("/assets/{name}")
 async def asset(name: str, request: Request) -> Response:
     """A script or a style."""
-    if _place(name) is None:
+    if name != _METRICS and _place(name) is None:
         raise HTTPException(404, f"no file {name[:80]!r} belongs to the page")
     content, packed, tag = _asset(name)
     headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
@@ -58,9 +67,21 @@ async def asset(name: str, request: Request) -> Response:
 def _asset(name: str) -> tuple[bytes, bytes, str]:
     """A file, the same packed, and a tag that changes with it."""
     place = _place(name)
-    content = place.read_bytes() if place else b""
+    content = place.read_bytes() if place else _metrics().encode()
     packed = gzip.compress(content, 6, mtime=0)
     return content, packed, f'"{hashlib.sha256(content).hexdigest()[:16]}"'
+
+
+def _metrics() -> str:
+    """A module with what the page knows of metrics."""
+    metrics = {name: _plain(each) for name, each in METRICS.items()}
+    charts = {name: asdict(each) for name, each in CHARTS.items()}
+    return f"export const METRICS = {json.dumps(metrics)};\nexport const CHARTS = {json.dumps(charts)};\n"
+
+
+def _plain(metric: Metric) -> dict[str, Any]:
+    unit = {name: getattr(metric.unit, name) for name in ("sign", "factor", "decimals")}
+    return {"title": metric.title, **unit, "curve": metric.curve}
 
 
 def _place(name: str) -> Traversable | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from cbe.errors import ConfigError, Fault, InputError
 from cbe.spec import Parameter, StudyConfig, TrainConfig
+from cbe.spec.metrics import METRICS
 from cbe.spec.search import applicable, default_search, values_of
 from cbe.spec.suggestions import did_you_mean
 from cbe.store.folder import DATA_FILE, Store, StudyFolder
@@ -51,7 +52,7 @@ class Earlier:
         confirmed = [row for row in self.rows if row["role"] == "confirm"]
         base = runs_of(row for row in confirmed if row["preset"] == "base")
         facts = json.loads(self.folder.read(DATA_FILE) or b"{}")
-        images = facts.get(self.study.objectives[0].metric.removesuffix("_error"))
+        images = facts.get(METRICS[self.study.objectives[0].metric].counted_on)
         sign = 1 if self.study.objectives[0].direction == "minimize" else -1
         found = []
         for config_id in dict.fromkeys(row["config_id"] for row in confirmed if row["preset"] != "base"):

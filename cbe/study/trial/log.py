@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cbe.errors import CbeError
+from cbe.spec.metrics import METRICS
 from cbe.store.folder import StudyFolder
 from cbe.store.redact import redact
 from cbe.words import figure
@@ -22,8 +23,6 @@ from cbe.words import figure
 EVERY_S = 5.0
 MAX_CHARACTERS = 200_000  # characters of a trial; older ones are dropped
 LINE = 10_000  # characters of a line that does not end
-
-_FIGURES = ("loss", "validation_error", "pseudo_accuracy", "sampling_rate", "steps_per_s")
 
 
 class TrialLog(io.TextIOBase):
@@ -50,8 +49,8 @@ class TrialLog(io.TextIOBase):
     def evaluated(self, metrics: Mapping[str, Any], steps: int) -> None:
         """A line for each evaluation."""
         if "step" in metrics:
-            given = ((name, metrics[name]) for name in _FIGURES if metrics.get(name) is not None)
-            told = ", ".join(f"{name.replace('_', ' ')} {figure(name, value)}" for name, value in given)
+            known = [each for each in METRICS.values() if each.log and metrics.get(each.name) is not None]
+            told = ", ".join(f"{each.title} {figure(each.name, metrics[each.name])}" for each in known)
             self.say(f"step {metrics['step']} of {steps}: {told}")
 
     def keep(self, at_once: bool = False) -> None:

@@ -28,12 +28,12 @@ import pyarrow.compute as pc
 from cbe.errors import ConfigError, InputError
 from cbe.spec import StudyConfig, TrainConfig
 from cbe.spec.identity import config_id
+from cbe.spec.metrics import REPORTED
 from cbe.spec.search import applicable, values_of
 from cbe.spec.terms import Pair, Role
 from cbe.ssl import resolve
 from cbe.store.folder import DATA_FILE, Store, StudyFolder
 from cbe.store.rows import Row, pair_of
-from cbe.store.schema import FIGURES
 from cbe.study.trial.provenance import provenance
 
 Key = tuple[str, int, int]  # config, seed, label split
@@ -132,7 +132,7 @@ def _runs(study: StudyConfig, folder: StudyFolder, data: str, device: str) -> It
         changed = folder.table("events", ["trial"], pc.field("kind") == "exploited")["trial"].to_pylist()
         rows = [row for row in rows if row["trial"] not in changed]
         names = pc.field("trial").isin([row["trial"] for row in rows])
-        reports = ["trial", "step", *FIGURES, "thresholds", "wall_s"]
+        reports = ["trial", "step", *REPORTED, "thresholds", "wall_s"]
         metrics = folder.table("metrics", reports, names)
         last = pc.field("step").isin(list({row["steps"] for row in rows}))
         matrices = folder.table("confusions", ["trial", "step", "kind", "matrix"], names & last)

@@ -7,10 +7,10 @@ from typing import Any
 
 from cbe.configs import counts
 from cbe.report.page.evidence import Evidence, point_of
-from cbe.report.page.numbers import METRICS
 from cbe.report.page.panel import SERIES, Panel, band, legend, shown, step_axis, value_axis
 from cbe.report.page.panels.paper import UNKNOWN, has_values, over_runs
 from cbe.spec import Parameter
+from cbe.spec.metrics import METRICS
 from cbe.store.rows import Row
 
 _KEYS = {"loss.weights.lb": "lb", "loss.weights.lv": "lv"}
@@ -88,7 +88,7 @@ def _traces(
     line = {
         **{"type": "scatter", "mode": "lines", "name": name, "legendgroup": name, "x": x, "y": middle},
         "line": {"width": 2.5, "color": colour, "dash": _DASHES[number]},
-        "hovertemplate": f"%{{y:.4g}} {METRICS[metric].unit}",
+        "hovertemplate": f"%{{y:.4g}} {METRICS[metric].unit.sign}",
     }
     fill = colour.replace(")", "-band)")
     group = {"legendgroup": name, "name": f"{name}, range"}

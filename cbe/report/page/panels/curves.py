@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from cbe.report.page.evidence import Evidence
-from cbe.report.page.numbers import METRICS
 from cbe.report.page.panel import (
     COLOURS,
     DASHES,
@@ -21,6 +20,7 @@ from cbe.report.page.panel import (
     step_axis,
     value_axis,
 )
+from cbe.spec.metrics import METRICS
 from cbe.store.rows import Row
 
 
@@ -78,7 +78,7 @@ def _has_values(evidence: Evidence, trial: str) -> bool:
 
 
 def _template(metric: str) -> str:
-    return f"%{{text}}<br>step %{{x:,}}: %{{y:.4g}} {METRICS[metric].unit}<extra></extra>"
+    return f"%{{text}}<br>step %{{x:,}}: %{{y:.4g}} {METRICS[metric].unit.sign}<extra></extra>"
 
 
 def _faint(evidence: Evidence, rows: Sequence[Row]) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import Any
 
 from cbe.configs import counts, is_finite
 from cbe.report.page.evidence import Evidence
-from cbe.report.page.numbers import METRICS
 from cbe.report.page.panel import ACCENT, COLOURS, MARKS, MUTED, NAMES, Panel, legend, scaled, value_axis
 from cbe.report.page.panels.hover import about
+from cbe.spec.metrics import METRICS
 from cbe.store.rows import Row
 from cbe.words import plural
 
@@ -67,7 +67,7 @@ def _marks(
     part, whole = group
     colour, symbol = COLOURS.get(part, MUTED), MARKS.get(part, "circle")
     name = NAMES.get(part, part)
-    unit = METRICS[evidence.objective.metric].unit
+    unit = METRICS[evidence.objective.metric].unit.sign
     return {
         **{"type": "scatter", "mode": "markers", "cliponaxis": False},
         "name": name if whole else f"{name}, ended early",

@@ -7,8 +7,8 @@ from typing import Any
 from cbe.configs import is_finite
 from cbe.report.best import Answer, Ranked
 from cbe.report.page.evidence import Evidence
-from cbe.report.page.numbers import METRICS
 from cbe.report.page.panel import COLOURS, MARKS, MUTED, Panel, escape, scaled, value_axis
+from cbe.spec.metrics import METRICS, PERCENT
 
 _MAX_RATIO = 3  # times the largest run: the interval of two runs may end at hundreds of times
 
@@ -39,16 +39,16 @@ def _most(evidence: Evidence, answer: Answer) -> float | None:
     shown = {trial for ranked in answer.ranked for trial in ranked.trials}
     values = [row["objective"] for row in evidence.rows if row["trial"] in shown]
     largest = max(filter(is_finite, values), default=0.0)  # a trial may have ended since rows were read
-    return _MAX_RATIO * largest if METRICS[answer.metric].unit != "%" and largest > 0 else None
+    return _MAX_RATIO * largest if METRICS[answer.metric].unit is not PERCENT and largest > 0 else None
 
 
 def _traces(evidence: Evidence, ranked: Ranked) -> list[dict[str, Any]]:
     part = next((name for name, each in evidence.chosen.items() if each is ranked), "")
-    colour, unit = COLOURS.get(part, MUTED), METRICS[evidence.objective.metric].unit
+    colour, unit = COLOURS.get(part, MUTED), METRICS[evidence.objective.metric].unit.sign
     label, runs = escape(ranked.name), set(ranked.trials)
     rows = [row for row in evidence.rows if row["trial"] in runs]
     low, high = ranked.interval or (ranked.mean, ranked.mean)
-    factor = METRICS[evidence.objective.metric].factor
+    factor = METRICS[evidence.objective.metric].unit.factor
     single = {
         **{"type": "scatter", "mode": "markers", "y": [label] * len(rows), "name": f"{label}, runs"},
         "x": scaled(evidence.objective.metric, [row["objective"] for row in rows]),

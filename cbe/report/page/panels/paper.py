@@ -7,7 +7,6 @@ from statistics import mean
 from typing import Any
 
 from cbe.report.page.evidence import Evidence
-from cbe.report.page.numbers import METRICS
 from cbe.report.page.panel import (
     BANDS,
     COLOURS,
@@ -23,6 +22,7 @@ from cbe.report.page.panel import (
     step_axis,
     value_axis,
 )
+from cbe.spec.metrics import METRICS
 
 _BANDS = "Mean over the runs of each config, with a band from the lowest to the highest run."
 UNKNOWN = "The true labels of the unlabeled images are unknown, so the accuracy cannot be computed."
@@ -33,15 +33,13 @@ def pseudo_labels(evidence: Evidence) -> Panel | None:
     known = any(has_values(evidence, "pseudo_accuracy", each.trials) for each in evidence.chosen.values())
     note = f"{_BANDS} " + ("True labels of unlabeled images are used for figures only." if known else UNKNOWN)
     title = "Pseudo-labels: accuracy and sampling rate" if known else "Pseudo-labels: sampling rate"
-    return _over_steps(evidence, "pseudo-labels", title, note, "pseudo_accuracy", "sampling_rate")
+    return _over_steps(evidence, "pseudo-labels", title, note)
 
 
 def heads(evidence: Evidence) -> Panel | None:
     """How much the heads differ."""
     note = f"{_BANDS} A config with one head is not shown."
-    return _over_steps(
-        evidence, "heads", "How much the heads differ", note, "head_correlation", "head_disagreement"
-    )
+    return _over_steps(evidence, "heads", "How much the heads differ", note)
 
 
 def lemma(evidence: Evidence) -> Panel | None:
@@ -87,12 +85,14 @@ def _points(part: str, points: Sequence[tuple[float, float, str, int]]) -> dict[
     }
 
 
-def _over_steps(evidence: Evidence, name: str, title: str, note: str, *metrics: str) -> Panel | None:
-    metrics = tuple(
+def _over_steps(evidence: Evidence, name: str, title: str, note: str) -> Panel | None:
+    """The panel of that name, with a cell for each of its metrics that is known."""
+    metrics = [
         metric
-        for metric in metrics
-        if any(has_values(evidence, metric, each.trials) for each in evidence.chosen.values())
-    )
+        for metric, about in METRICS.items()
+        if about.panel == name
+        and any(has_values(evidence, metric, each.trials) for each in evidence.chosen.values())
+    ]
     data: list[dict[str, Any]] = []
     layout: dict[str, Any] = {
         **{"height": 360, "legend": legend(), "hovermode": "x unified"},
@@ -117,7 +117,7 @@ def mean_and_band(evidence: Evidence, part: str, trials: Sequence[str], metric: 
     x, low, middle, high, n = over_runs(evidence, trials, metric)
     if not x:
         return []
-    unit = METRICS[metric].unit
+    unit = METRICS[metric].unit.sign
     line = {
         **{"type": "scatter", "mode": "lines", "name": f"{NAMES[part]} (n = {n})", "legendgroup": part},
         **{"x": x, "y": middle, "line": {"width": 2.5, "color": COLOURS[part], "dash": DASHES[part]}},

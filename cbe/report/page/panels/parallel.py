@@ -13,11 +13,12 @@ from typing import Any
 
 from cbe.configs import counts
 from cbe.report.page.evidence import Evidence, point_of
-from cbe.report.page.numbers import METRICS, number
 from cbe.report.page.panel import FAINT, MARKS, Panel, escape, shown
 from cbe.spec import Parameter
+from cbe.spec.metrics import METRICS
 from cbe.store.history import is_in_space
 from cbe.store.rows import Row
+from cbe.words import number
 
 MAX_LINES = 200  # lines
 SHADES = 5
@@ -99,7 +100,7 @@ def _lines(
         ]
         y += [round((row["objective"] - span[0]) / (span[1] - span[0]), 4), None]
         said = [f"{escape(key)}: {escape(shown(point[key])) if key in point else 'absent'}" for key in keys]
-        said += [f"{METRICS[metric].title}: {number(metric, row['objective'])} {METRICS[metric].unit}"]
+        said += [f"{METRICS[metric].title}: {number(metric, row['objective'])} {METRICS[metric].unit.sign}"]
         texts += [*(f"<b>{escape(row['trial'])}</b><br>{each}" for each in said), ""]
         names += [row["trial"]] * (len(keys) + 2)
     return {
@@ -116,7 +117,7 @@ def _layout(
     short = [last if times[last := key.rpartition(".")[2]] == 1 else key for key in keys]
     labels = [label for place, key in enumerate(keys) for label in _labels(place, evidence.study.search[key])]
     ends: Mapping[float, str] = {0.0: number(metric, span[0]), 1.0: number(metric, span[1])}
-    unit = METRICS[metric].unit
+    unit = METRICS[metric].unit.sign
     labels += [_label(len(keys), height, f"{text} {unit}") for height, text in ends.items()]
     labels += [_label(0, _ABSENT, "absent")] if absent else []
     axis = {"type": "line", "y0": 0, "y1": 1, "layer": "below", "line": {"color": FAINT, "width": 1}}

@@ -9,8 +9,8 @@ from typing import Any
 from cbe.configs import grouped, is_finite
 from cbe.names import config_names
 from cbe.report.page.evidence import Evidence
-from cbe.report.page.numbers import METRICS
 from cbe.report.page.panel import ACCENT, COLOURS, MARKS, MUTED, Panel, escape, legend, scaled, value_axis
+from cbe.spec.metrics import METRICS
 
 Values = tuple[float, ...]
 
@@ -62,8 +62,8 @@ def _traces(
 ) -> list[dict[str, Any]]:
     first, other = metrics[0], metrics[place]
     template = (
-        f"%{{text}}<br>{METRICS[first].title} %{{y:.4g}} {METRICS[first].unit}"
-        f"<br>{METRICS[other].title} %{{x:,.4g}} {METRICS[other].unit}<extra></extra>"
+        f"%{{text}}<br>{METRICS[first].title} %{{y:.4g}} {METRICS[first].unit.sign}"
+        f"<br>{METRICS[other].title} %{{x:,.4g}} {METRICS[other].unit.sign}<extra></extra>"
     )
 
     def marks(name: str, members: list[str], marker: dict[str, Any]) -> dict[str, Any]:

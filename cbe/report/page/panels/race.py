@@ -9,10 +9,10 @@ from typing import Any
 
 from cbe.configs import grouped, in_order, is_finite, ranking_role
 from cbe.report.page.evidence import Evidence
-from cbe.report.page.numbers import METRICS
 from cbe.report.page.panel import ACCENT, FAINT, MUTED, SERIES, Panel, escape, legend, scaled
 from cbe.report.page.panels.hover import about
 from cbe.spec import StudyConfig
+from cbe.spec.metrics import METRICS
 from cbe.spec.terms import Pair, Role
 from cbe.store.rows import Row, pair_of
 from cbe.words import plural
@@ -181,7 +181,7 @@ def _hover(evidence: Evidence, row: Row) -> str:
     said = f"{about(evidence, row)}<br>seed {row['seed']}, label split {row['label_split']}"
     if is_finite(row["objective"]):
         (value,) = scaled(metric, [row["objective"]])
-        said += f"<br><b>{value:.4g} {METRICS[metric].unit}</b> {METRICS[metric].title}"
+        said += f"<br><b>{value:.4g} {METRICS[metric].unit.sign}</b> {METRICS[metric].title}"
     return said
 
 

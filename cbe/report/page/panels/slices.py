@@ -7,7 +7,7 @@ from typing import Any
 
 from cbe.configs import is_finite
 from cbe.report.page.evidence import Evidence, point_of
-from cbe.report.page.numbers import METRICS, axis_title
+from cbe.report.page.numbers import axis_title
 from cbe.report.page.panel import (
     COLOURS,
     MARKS,
@@ -23,6 +23,7 @@ from cbe.report.page.panel import (
     value_axis,
 )
 from cbe.spec import Parameter
+from cbe.spec.metrics import METRICS
 from cbe.store.rows import Row
 
 MAX_POINTS = 600  # points a slice
@@ -99,7 +100,7 @@ def _slice(evidence: Evidence, key: str, rows: Sequence[Row]) -> list[dict[str, 
                 "y": scaled(metric, [row["objective"] for row, _ in members]),
                 "text": [f"{escape(row['trial'])}<br>{escape(shown(value))}" for row, value in members],
                 "customdata": [row["trial"] for row, _ in members],
-                "hovertemplate": f"%{{text}}: %{{y:.4g}} {METRICS[metric].unit}<extra></extra>",
+                "hovertemplate": f"%{{text}}: %{{y:.4g}} {METRICS[metric].unit.sign}<extra></extra>",
                 "marker": {
                     **{"symbol": f"{symbol}{_SYMBOLS[ends]}", "color": colour},
                     "size": 10 if part else 7,

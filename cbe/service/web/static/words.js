@@ -1,29 +1,27 @@
 // Numbers, times and states as a person reads them; the same words as the commands have.
 
+import { METRICS } from "./metrics.js"; // made by the service
+
 export const NOTHING = "–";
 export const STATES = [
   "running", "starting", "stopping", "queued", "new", "finished", "stopped", "interrupted", "failed", "unreadable",
 ];
 
-const METRICS = {
-  validation_error: "validation error", test_error: "test error", validation_loss: "validation loss",
-  parameters: "parameters", macs: "MACs", wall_s: "wall time",
-};
-
 const known = (value) => typeof value === "number" && Number.isFinite(value);
 const fixed = (value, digits) =>
   value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 
-export function metric(name) { return METRICS[name] || name || ""; }
+export function metric(name) { return METRICS[name]?.title || name || ""; }
 
 export function number(value) { return known(value) ? value.toLocaleString("en") : NOTHING; }
 
-// A metric's value; errors in per cent.
+// A metric's value with its unit.
 export function figure(name, value) {
   if (!known(value)) return NOTHING;
-  if (name === "wall_s") return duration(value);
-  if (name === "parameters" || name === "macs") return fixed(value, 0);
-  return name && name.endsWith("_error") ? `${fixed(100 * value, 2)}\u00a0%` : String(Number(value.toPrecision(4)));
+  const { sign = "", factor = 1, decimals = null } = METRICS[name] || {};
+  if (sign === "s") return duration(value);
+  const said = decimals === null ? String(Number((factor * value).toPrecision(4))) : fixed(factor * value, decimals);
+  return sign ? `${said}\u00a0${sign}` : said;
 }
 
 // A time of whatever size in its own unit: 7 s, 3.3 min, 2.5 h.
