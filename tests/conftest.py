@@ -30,7 +30,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-    from cbe.service.queue.embedded_ray import Head
+    from cbe.processes import BackgroundProcess
 
 torch.set_num_threads(1)
 for _name in ("CBE_STORE", "CBE_ADDRESS", "CBE_TOKEN"):  # of whoever runs the tests
@@ -44,7 +44,8 @@ SECRETS = {"CBE_NOTIFY": "https://hooks.slack.com/services/T0/B0/hunter2", "CBE_
 LANES = {
     "service": ("tests/service/", "tests/contract/test_studies.py"),
     "study": ("tests/study/", "tests/test_cli_studies.py::test_a_study_runs_to_its_answer"),
-    "cluster": ("tests/cluster/",),
+    # Beside them are tests that only read cluster files; these may run anywhere.
+    "cluster": tuple(f"tests/cluster/test_{name}.py" for name in ("scaling", "spot", "local")),
 }
 RAY = {"cluster", "head", "cards"}  # fixtures that start one; other tests that do say so by a mark
 
@@ -218,7 +219,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
+def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundProcess]:
     """Two cores of Ray with its dashboard, to which a token is needed, begun by a service with secrets."""
     from cbe.service.queue.embedded_ray import started
 
@@ -228,7 +229,7 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
             environment.setenv(name, value)
         found = started(str(tmp_path_factory.mktemp("head")), cpus=2)
     yield found
-    found.end()
+    found.kill()
     for name, value in before.items():
         os.environ.pop(name, None)
         if value is not None:

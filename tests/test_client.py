@@ -20,6 +20,7 @@ import yaml
 
 import cbe
 from cbe.errors import ConfigError, InputError, RunError
+from cbe.processes import born
 from cbe.report.across import best_of_all
 from cbe.report.best import best
 from cbe.service.auth.tokens import Role
@@ -32,7 +33,6 @@ from cbe.service.trials import trial
 from cbe.service.web.app import create_app
 from cbe.spec import TrainConfig, read_config
 from cbe.store.folder import Store
-from cbe.store.states import born
 from cbe.study.overview import details, overviews
 from cbe.study.trial.log import logged
 from tests.conftest import Cbe

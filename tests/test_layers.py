@@ -34,6 +34,7 @@ KNOW_RAY = (
     "service/queue/ray_jobs",
     "cluster/check.py",
     "cluster/fallback.py",
+    "cluster/manifest_groups.py",
 )
 
 

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from cbe.errors import InputError
+from cbe.processes import born
 from cbe.service.live.study_status import StudyStatus, StudyStatusDetails
 from cbe.service.trials import trial
 from cbe.store.folder import Store
-from cbe.store.states import born
 from cbe.study.overview import Details, Overview, Spent, StageProgress, details, followed, overview, overviews
 from tests.made import Made, finished, status
 

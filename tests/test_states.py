@@ -16,13 +16,14 @@ import pytest
 
 from cbe.errors import InputError
 from cbe.models.trials import find
+from cbe.processes import born
 from cbe.report.best import best
 from cbe.report.export import export
 from cbe.report.page.evidence import gather
 from cbe.report.page.render import render
 from cbe.service.trials import trial
 from cbe.store.folder import Store
-from cbe.store.states import COUNTED, FINAL, OPEN, STUDY_STATES, TRIAL_STATES, UNDER_WAY, Status, born
+from cbe.store.states import COUNTED, FINAL, OPEN, STUDY_STATES, TRIAL_STATES, UNDER_WAY, Status
 from cbe.study.overview import details
 from tests.conftest import Cbe
 from tests.made import Made, status

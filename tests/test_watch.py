@@ -22,8 +22,9 @@ from rich.console import Console
 from cbe.cli.progress.live import watched
 from cbe.cli.progress.log import Log
 from cbe.cli.progress.panel import panel
+from cbe.processes import born
 from cbe.store.folder import Store
-from cbe.store.states import STATUS, born
+from cbe.store.states import STATUS
 from cbe.study.lifecycle import begin
 from cbe.study.overview import Details, details
 from cbe.study.progress_view import Shown, Told

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from cbe.cluster.files import ClusterFile, at, read_one
-from cbe.cluster.groups import Group, ray_groups
+from cbe.cluster.groups import NodeGroup, node_groups
+from cbe.cluster.limits import most_workers
 from cbe.cluster.prices import price_list
 from cbe.cluster.rules import is_local
 from cbe.errors import InputError
@@ -17,7 +18,7 @@ from cbe.errors import InputError
 
 @dataclass(frozen=True)
 class GroupCost:
-    group: Group
+    group: NodeGroup
     node_usd_h: float
 
     def to_plain(self) -> dict[str, Any]:
@@ -96,7 +97,7 @@ class Bill:
 def cost(path: Path) -> Bill:
     """What the cluster of a file or a folder costs."""
     file = read_one(path)
-    groups, most = _groups(file)
+    groups = node_groups(file)
     if not groups and not is_local(file.documents[0]):
         raise InputError(f"{file.path}: describes no machines; give a file as cluster/aws.yaml")
     prices = price_list()
@@ -117,20 +118,10 @@ def cost(path: Path) -> Bill:
         file_region=_region(file) if regions else None,
         head=heads[0] if heads else None,
         workers=tuple(each for each in priced if not each.group.head),
-        max_workers=most,
+        max_workers=most_workers(file, (each for each in groups if not each.head)),
     )
 
 
 def _region(file: ClusterFile) -> str | None:
     provider = at(file.documents[0].plain, dict, "provider") or {}
     return at(provider, str, "region") or at(provider, str, "location")
-
-
-def _groups(file: ClusterFile) -> tuple[list[Group], int]:
-    if file.kind == "ray":
-        found = ray_groups(file.document)
-        return found, int(file.document.plain.get("max_workers") or 0)
-    from cbe.cluster import manifests
-
-    found = manifests.groups(file.documents)
-    return found, sum(each.max for each in found if not each.head)

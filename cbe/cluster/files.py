@@ -13,6 +13,12 @@ from cbe.spec.files import MAX_BYTES, Place, parse, where_in
 
 Kind = TypeVar("Kind")
 
+# Where a Ray cluster stands in a manifest of each kind that has one.
+CLUSTERS: dict[str, Place] = {
+    "RayCluster": ("spec",),
+    "RayJob": ("spec", "rayClusterSpec"),
+    "RayService": ("spec", "rayClusterConfig"),
+}
 _NEXT_DOCUMENT = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 
 
@@ -50,20 +56,35 @@ class ClusterFile:
 def read(path: Path) -> list[ClusterFile]:
     """The cluster files at a path; the manifests that lie in one folder belong together."""
     if not path.is_dir():
-        documents = tuple(_documents(path))
-        return [ClusterFile(path, _kind(documents), documents)]
+        return [_cluster(path, tuple(_documents(path)))]
     found: list[ClusterFile] = []
     manifests: dict[Path, list[Document]] = {}
     for file in sorted(path.rglob("*.y*ml")):
         documents = tuple(_documents(file))
         if _kind(documents) == "ray":
-            found.append(ClusterFile(file, "ray", documents))
+            found.append(_cluster(file, documents))
         else:
             manifests.setdefault(file.parent, []).extend(documents)
-    found += [ClusterFile(folder, "kubernetes", tuple(each)) for folder, each in manifests.items()]
+    found += [_cluster(folder, tuple(each)) for folder, each in manifests.items()]
     if not found:
         raise InputError(f"{path}: has no YAML files; give a cluster file or a folder of manifests")
     return found
+
+
+def _cluster(path: Path, documents: tuple[Document, ...]) -> ClusterFile:
+    """What documents make together; refuses what describes no cluster, as a study file."""
+    kind = _kind(documents)
+    if kind == "ray" and not {"cluster_name", "provider"} & documents[0].plain.keys():
+        raise InputError(
+            f"{path}: is no cluster file; wanted cluster_name and provider, as in cluster/aws.yaml"
+        )
+    given = {str(each.plain.get("kind")): None for each in documents}
+    if kind == "kubernetes" and not CLUSTERS.keys() & given.keys():
+        raise InputError(
+            f"{path}: describes no Ray cluster, but {', '.join(given)[:80]}; wanted one of "
+            f"{', '.join(CLUSTERS)}, as in cluster/kuberay"
+        )
+    return ClusterFile(path, kind, documents)
 
 
 def read_one(path: Path) -> ClusterFile:

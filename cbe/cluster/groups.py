@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cbe.cluster.files import Document, at
+from cbe.cluster.files import ClusterFile, Document, at
+from cbe.spec.files import Place
 
+MAX_WORKERS = 2  # Ray's own, where a file does not say
 GPU_CLASS = re.compile(r"gpu_(\d+)gb")  # a resource that cards of at least so many GB offer
 
 
 @dataclass(frozen=True)
-class Group:
+class NodeGroup:
     """Nodes of one kind, which come and go between `min` and `max`."""
 
     name: str
+    place: Place  # where it stands in its document
     instance: str | None  # the cloud's name of the machine; None where the file does not say
     spot: bool
     min: int
@@ -25,28 +28,23 @@ class Group:
     head: bool = False
     disk_gb: int = 0
     priority: int = 0  # of equal groups the autoscaler takes the one that has more
-
-    @property
-    def gpus(self) -> float:
-        return self.resources.get("GPU", 0)
-
-    @property
-    def classes(self) -> dict[int, float]:
-        """The GB of each class of card it offers, and how many cards of it."""
-        found = {GPU_CLASS.fullmatch(name): count for name, count in self.resources.items()}
-        return {int(match[1]): count for match, count in found.items() if match}
+    idle_s: float | None = None  # where it is not that of the cluster
 
 
-def gpu_classes(groups: Iterable[Group]) -> list[int]:
-    """The classes of cards that a cluster knows, in GB, smallest first."""
-    return sorted({size for group in groups for size in group.classes})
+def node_groups(file: ClusterFile) -> list[NodeGroup]:
+    """The groups of a cluster."""
+    if file.kind == "ray":
+        return ray_groups(file.document)
+    from cbe.cluster.manifest_groups import manifest_groups  # which needs Ray
+
+    return manifest_groups(file.documents)
 
 
-def ray_groups(document: Document) -> list[Group]:
+def ray_groups(document: Document) -> list[NodeGroup]:
     """The groups of a file of `ray up`; what is of the wrong type there counts as left out."""
     plain = document.plain
     types = at(plain, dict, "available_node_types") or {}
-    most = at(plain, int, "max_workers") or 0
+    most = max_workers(document)
     return [
         _group(str(name), each, name == plain.get("head_node_type"), most)
         for name, each in types.items()
@@ -54,22 +52,30 @@ def ray_groups(document: Document) -> list[Group]:
     ]
 
 
-def _group(name: str, plain: dict[str, Any], head: bool, most: int) -> Group:
-    max_workers = at(plain, int, "max_workers")
-    return Group(
+def max_workers(document: Document) -> int:
+    """How many workers a file of `ray up` allows in all."""
+    given = at(document.plain, int, "max_workers")
+    return MAX_WORKERS if given is None else given
+
+
+def _group(name: str, plain: dict[str, Any], head: bool, most: int) -> NodeGroup:
+    own = at(plain, int, "max_workers")
+    return NodeGroup(
         name=name,
+        place=("available_node_types", name),
         instance=_instance(plain),
         spot=_is_spot(plain),
         min=at(plain, int, "min_workers") or 0,
-        max=max_workers if max_workers is not None else 0 if head else most,
+        max=own if own is not None else 0 if head else most,
         resources={
-            key: value
+            str(key): value
             for key, value in (at(plain, dict, "resources") or {}).items()
             if isinstance(value, (int, float))
         },
         head=head,
         disk_gb=_disk_gb(plain),
         priority=at(plain, int, "priority") or 0,
+        idle_s=at(plain, (int, float), "idle_timeout_s"),
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from cbe.cluster import local, rules
-from cbe.cluster.check import faults
+from cbe.cluster.check import faults, faults_by_ray
 from cbe.cluster.files import ClusterFile, at, read_one
 from cbe.errors import ConfigError, Fault, InputError, RunError
 
@@ -44,12 +44,21 @@ def up(path: Path) -> None:
 
 def down(path: Path) -> None:
     """Deletes the cluster of a file or folder; the store stays."""
-    _do("down", read_one(path))
+    _do("down", _valid(path))
 
 
 def status(path: Path) -> None:
     """Says what the cluster has, and what is asked of it."""
-    _do("status", read_one(path))
+    _do("status", _valid(path))
+
+
+def _valid(path: Path) -> ClusterFile:
+    """A file that Ray can read; it need not keep our rules, so that every cluster can be deleted."""
+    file = read_one(path)
+    wrong = faults_by_ray(file) if file.kind == "ray" else []
+    if wrong:
+        raise ConfigError(wrong)
+    return file
 
 
 def _do(verb: Verb, file: ClusterFile) -> None:

@@ -1,41 +1,144 @@
-"""What we ask of a file of `ray up`, beyond what Ray does. Each rule has a name, which ends its faults."""
+"""What we ask of a file of `ray up`, beyond what Ray does.
+
+A rule is a function that yields faults; its name ends their text. Add one to `RULES`, with a broken file in
+`tests/cluster/test_files.py`.
+"""
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from typing import Any
 
 from cbe import __version__
 from cbe.clouds import CLOUDS
 from cbe.cluster.files import Document, at
-from cbe.cluster.groups import Group, gpu_classes, ray_groups
+from cbe.cluster.groups import NodeGroup
 from cbe.errors import Fault
+from cbe.spec.files import Place
 
 MOST_IDLE_MIN = 30
-SSH = 22
 BUCKETS = tuple(f"{scheme}://" for scheme in CLOUDS)
 TOKEN = "~/.ray/auth_token"
-NARROW = 16  # a network with fewer fixed bits than these is half the world
+PYTHON = (3, 11)  # the oldest that pyproject.toml takes
 
 _START = ("head_start_ray_commands", "worker_start_ray_commands")
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
-Rule = Callable[[Document, list[Group]], Iterator[Fault]]
+Rule = Callable[[Document, Sequence[NodeGroup]], Iterator[Fault]]
 
 
-def faults(document: Document) -> list[Fault]:
-    """Everything in a file that breaks a rule."""
-    local = is_local(document)
-    groups = ray_groups(document)
-    return [
-        Fault(fault.where, f"{fault.problem} [{name}]", fault.hint)
-        for name, rule in (LOCAL_RULES if local else RULES).items()
-        for fault in rule(document, groups)
-    ]
+def fallback(document: Document, groups: Sequence[NodeGroup]) -> Iterator[Fault]:
+    """Each spot group has an on-demand group with the same resources, and is tried before it."""
+    workers = [group for group in groups if not group.head]
+    for group in (group for group in workers if group.spot):
+        same = [each for each in workers if not each.spot and each.max and each.resources == group.resources]
+        most = max((each.priority for each in same), default=group.priority - 1)
+        if not same:
+            offer = ", ".join(f"{name}: {count:g}" for name, count in group.resources.items())
+            yield Fault(
+                document.where(*group.place),
+                f"{group.name} is spot, and nothing replaces it; wanted a group on demand with {{{offer}}}",
+                f"copy it as {group.name}-on-demand, without what makes it spot",
+            )
+        elif group.priority <= most:
+            yield Fault(
+                document.where(*group.place),
+                f"priority {group.priority}: wanted more than {most}, that of the group on demand",
+                f"give it priority {most + 1}",
+            )
+
+
+def idle_timeout(document: Document, groups: Sequence[NodeGroup]) -> Iterator[Fault]:
+    """Idle nodes stop within half an hour."""
+    given = document.plain.get("idle_timeout_minutes")
+    minutes = at(document.plain, (int, float), "idle_timeout_minutes")
+    if given is None or (minutes is not None and not 0 < minutes <= MOST_IDLE_MIN):  # else Ray tells
+        yield Fault(
+            document.where("idle_timeout_minutes"),
+            f"{'is missing' if given is None else given}: wanted 1 to {MOST_IDLE_MIN} minutes",
+            "set it to 5: a node that nobody uses costs money",
+        )
+    yield from long_idle_groups(document, groups, "idle_timeout_s")
+
+
+def long_idle_groups(document: Document, groups: Sequence[NodeGroup], key: str) -> Iterator[Fault]:
+    """The groups with a longer timeout of their own, which stands at a key."""
+    for group in groups:
+        if group.idle_s is not None and not 0 < group.idle_s <= 60 * MOST_IDLE_MIN:
+            yield Fault(
+                document.where(*group.place, key),
+                f"{group.idle_s:g}: wanted 1 to {60 * MOST_IDLE_MIN} seconds",
+                "leave it out: the group then has the timeout of the cluster",
+            )
+
+
+def auth(document: Document, groups: Sequence[NodeGroup]) -> Iterator[Fault]:
+    """Ray asks for its token on every node, and every node gets it."""
+    for key in _START:
+        starts = [(where, each) for where, each in _commands(document, key) if "ray start" in each]
+        for where, command in starts or [(document.where(key), "")]:
+            modes = re.findall(r"\bRAY_AUTH_MODE=(\w*)", command.partition("ray start")[0])
+            if modes[-1:] != ["token"]:
+                given = f"RAY_AUTH_MODE={modes[-1]}" if modes else "no RAY_AUTH_MODE"
+                yield Fault(
+                    where,
+                    f"Ray is started with {given}: wanted RAY_AUTH_MODE=token",
+                    "put `export RAY_AUTH_MODE=token;` before `ray start`, as in cluster/aws.yaml",
+                )
+    if TOKEN not in (at(document.plain, dict, "file_mounts") or {}):
+        yield Fault(
+            document.where("file_mounts"),
+            f"nodes get no token: wanted {TOKEN}",
+            f"add `{TOKEN}: {TOKEN}`",
+        )
+
+
+def store(document: Document, groups: Sequence[NodeGroup]) -> Iterator[Fault]:
+    """The service keeps its store in a bucket: the head's disk leaves with the head."""
+    hint = f"start it with `cbe serve --store {BUCKETS[0]}BUCKET/studies`"
+    serves = [each for each in _commands(document, _START[0]) if "cbe serve" in each[1]]
+    if not serves:
+        yield Fault(document.where(_START[0]), "the service is not started", hint)
+    for where, command in serves:
+        given = _option(command, "--store")
+        if given is None or not given.startswith(BUCKETS):
+            problem = f"--store {given or 'is missing'}: wanted one of {', '.join(BUCKETS)}"
+            yield Fault(where, problem, hint)
+
+
+def versions(document: Document, groups: Sequence[NodeGroup]) -> Iterator[Fault]:
+    """Nodes install the Ray and the release of this package that are installed here."""
+    for own in ("head_setup_commands", "worker_setup_commands"):
+        commands = [*_commands(document, "setup_commands"), *_commands(document, own)]
+        for what, (pattern, wanted) in _INSTALLED.items():
+            found = [(where, match[1]) for where, each in commands if (match := pattern.search(each))]
+            for where, given in found or [(document.where(own), "")]:
+                if given != wanted:
+                    given = f"{what} {given}" if given else f"does not say which {what}"
+                    yield Fault(where, f"{given}: wanted {wanted}, as here", "cluster/aws.yaml shows how")
+
+
+def python(document: Document, groups: Sequence[NodeGroup]) -> Iterator[Fault]:
+    """Nodes have a Python that this package takes."""
+    for key in ("setup_commands", "head_setup_commands", "worker_setup_commands"):
+        for where, command in _commands(document, key):
+            given = re.search(r"--python[ =](\d+)\.(\d+)", command)
+            if given and (int(given[1]), int(given[2])) < PYTHON:
+                wanted = "{}.{}".format(*PYTHON)
+                yield Fault(
+                    where, f"Python {given[1]}.{given[2]}: wanted {wanted} or newer", f"install {wanted}"
+                )
+
+
+_INSTALLED = {
+    "Ray": (re.compile(r"\bray(?:\[[\w,]+\])?==([\w.]+)"), version("ray")),
+    "release of cbe": (re.compile(r"\bcbe --version\b.*\s(\d[\w.+]*)$"), __version__),
+}
+
+RULES: list[Rule] = [fallback, idle_timeout, auth, store, versions, python]
+LOCAL_RULES: list[Rule] = [idle_timeout]  # for the machine at hand
 
 
 def is_local(document: Document) -> bool:
@@ -43,262 +146,38 @@ def is_local(document: Document) -> bool:
     return at(document.plain, str, "provider", "type") == "local"
 
 
-def _fallback(document: Document, groups: list[Group]) -> Iterator[Fault]:
-    for group in (group for group in groups if group.spot and not group.head):
-        where = document.where("available_node_types", group.name)
-        same = [
-            other
-            for other in groups
-            if not other.spot and not other.head and other.resources == group.resources and other.max > 0
-        ]
-        if not same:
-            yield Fault(
-                where,
-                f"nothing replaces these spot machines; wanted a group on demand with {_offer(group)}",
-                f"copy the group as {group.name}-on-demand, without what makes it spot",
-            )
-        elif group.priority <= max(other.priority for other in same):
-            first = max(same, key=lambda other: other.priority)
-            yield Fault(
-                where,
-                f"priority {group.priority}: wanted more than the {first.priority} of {first.name}",
-                f"give it priority {first.priority + 1}",
-            )
-
-
-def _offer(group: Group) -> str:
-    return "{" + ", ".join(f"{name}: {count:g}" for name, count in group.resources.items()) + "}"
-
-
-def _market(document: Document, groups: list[Group]) -> Iterator[Fault]:
-    """Clouds take a word that they do not know for none, and bill the price on demand."""
-    for group in (group for group in groups if "spot" in group.name.lower() and not group.spot):
-        where = document.where("available_node_types", group.name, "node_config")
-        word = _SPOT.get(at(document.plain, str, "provider", "type") or "")
-        problem = "its name says spot, and nothing in here makes it so"
-        yield Fault(where, problem, f"wanted `{word}`" if word else "give it another name")
-
-
-_SPOT = {
-    "aws": "InstanceMarketOptions: {MarketType: spot}",
-    "gcp": "scheduling: {provisioningModel: SPOT}",
-    "azure": "azure_arm_parameters: {priority: Spot}",
-}
-
-
-def _idle_timeout(document: Document, groups: list[Group]) -> Iterator[Fault]:
-    minutes = at(document.plain, (int, float), "idle_timeout_minutes")
-    hint = f"set idle_timeout_minutes to at most {MOST_IDLE_MIN}"
-    if minutes is None:
-        if "idle_timeout_minutes" not in document.plain:  # Ray tells what is of a wrong type
-            yield Fault(document.where("idle_timeout_minutes"), "is missing", hint)
-    elif not 0 < minutes <= MOST_IDLE_MIN:
-        yield Fault(
-            document.where("idle_timeout_minutes"), f"{minutes:g}: wanted 1 to {MOST_IDLE_MIN} minutes", hint
-        )
-    for group in groups:
-        seconds = at(document.plain, (int, float), "available_node_types", group.name, "idle_timeout_s")
-        if seconds is not None and seconds > 60 * MOST_IDLE_MIN:
-            where = document.where("available_node_types", group.name, "idle_timeout_s")
-            yield Fault(where, f"{seconds:g}: wanted at most {60 * MOST_IDLE_MIN} seconds", "leave it out")
-
-
-def _ports(document: Document, groups: list[Group]) -> Iterator[Fault]:
-    place = ("provider", "security_group", "IpPermissions")
-    for index, rule in enumerate(at(document.plain, list, *place) or ()):
-        first, last = at(rule, int, "FromPort"), at(rule, int, "ToPort")
-        networks = [
-            *(at(each, str, "CidrIp") for each in at(rule, list, "IpRanges") or ()),
-            *(at(each, str, "CidrIpv6") for each in at(rule, list, "Ipv6Ranges") or ()),
-        ]
-        if any(map(_is_world, networks)) and (first, last) != (SSH, SSH):
-            ports = f"ports {first} to {last}" if first != last else f"port {first}"
-            yield Fault(
-                document.where(*place, index),
-                f"{ports} open to the world; wanted none but {SSH}",
-                "take it out, and reach it by `ray attach FILE -p PORT`",
-            )
-    for group in groups:
-        where = ("available_node_types", group.name, "node_config", "tags", "items")
-        for tag in at(document.plain, list, *where) or ():
-            if tag in ("http-server", "https-server"):
-                problem = f"{tag}: a network tag by which Google opens a port to the world"
-                yield Fault(document.where(*where), problem, "take it out")
-    for here, command in _commands(document, _START):
-        for option in ("--dashboard-host", "--host"):
-            host = _option(command, option)
-            if host is not None and host not in _LOOPBACK:
-                problem = f"{option} {host} can be reached from other machines; wanted 127.0.0.1"
-                yield Fault(here, problem, "reach it by `ray attach FILE -p PORT`")
-
-
-def _is_world(network: str | None) -> bool:
-    try:
-        found = ipaddress.ip_network(network or "", strict=False)
-    except ValueError:
-        return False
-    return not found.is_private and found.prefixlen < NARROW
-
-
-def _auth(document: Document, groups: list[Group]) -> Iterator[Fault]:
-    for key in _START:
-        commands = [(where, each) for where, each in _commands(document, (key,)) if "ray start" in each]
-        if not commands:
-            yield Fault(document.where(key), "has no `ray start`", "take the commands of cluster/aws.yaml")
-        for where, command in commands:
-            modes = re.findall(r"\bRAY_AUTH_MODE=(\w*)", command[: command.index("ray start")])
-            if modes[-1:] != ["token"]:
-                problem = f"Ray is started with RAY_AUTH_MODE={''.join(modes[-1:])}; wanted token"
-                yield Fault(where, problem, "put `export RAY_AUTH_MODE=token;` before `ray start`")
-    if TOKEN not in (at(document.plain, dict, "file_mounts") or {}):
-        problem = f"nodes get no token; wanted {TOKEN}"
-        yield Fault(document.where("file_mounts"), problem, f"add `{TOKEN}: {TOKEN}`")
-
-
-def _head(document: Document, groups: list[Group]) -> Iterator[Fault]:
-    for group in (group for group in groups if group.head):
-        where = document.where("available_node_types", group.name, "resources")
-        cpus = group.resources.get("CPU")
-        if cpus != 0 or group.gpus:
-            given = "no CPU given" if cpus is None else f"CPU {cpus:g}, GPU {group.gpus:g}"
-            problem = f"{given}: trials would run on the head; wanted {{CPU: 0}}"
-            yield Fault(where, problem, "a trial that takes all memory there ends every study")
-        if group.max:
-            where = document.where("available_node_types", group.name, "max_workers")
-            yield Fault(where, f"{group.max}: wanted 0", "the head is one machine")
-
-
-def _from_zero(document: Document, groups: list[Group]) -> Iterator[Fault]:
-    for group in (group for group in groups if group.min and not group.head):
-        where = document.where("available_node_types", group.name, "min_workers")
-        yield Fault(where, f"{group.min}: wanted 0", "nodes come when trials wait")
-    if at(document.plain, int, "max_workers") is None:
-        yield Fault(document.where("max_workers"), "is missing", "say how many workers there may be in all")
-
-
-def _versions(document: Document, groups: list[Group]) -> Iterator[Fault]:
-    for own in ("head_setup_commands", "worker_setup_commands"):
-        commands = list(_commands(document, ("setup_commands", own)))
-        for what, (pattern, wanted) in _INSTALLED.items():
-            found = [(where, match[1]) for where, each in commands if (match := pattern.search(each))]
-            if not found:
-                hint = f"install {wanted}, as here; cluster/aws.yaml shows how"
-                yield Fault(document.where(own), f"does not say which version of {what}", hint)
-            for where, given in found:
-                if given != wanted:
-                    yield Fault(where, f"{what} {given}: wanted {wanted}, as here", "install that")
-
-
-_INSTALLED = {
-    "Ray": (re.compile(r"\bray(?:\[[\w,]+\])?==([\w.]+)"), version("ray")),
-    "this package": (re.compile(r"\bcbe --version\b.*\s(\d[\w.+]*)$"), __version__),
-}
-
-
-def _gpu_classes(document: Document, groups: list[Group]) -> Iterator[Fault]:
-    classes = gpu_classes(groups)
-    for group in (group for group in groups if group.gpus or group.classes):
-        where = document.where("available_node_types", group.name, "resources")
-        if not group.classes:
-            yield Fault(where, "does not say how much memory its cards have", "add gpu_24gb: 1, say")
-            continue
-        largest = max(group.classes)
-        for size in (size for size in classes if size <= largest):
-            if group.classes.get(size) != group.gpus:
-                given = group.classes.get(size, 0)
-                problem = f"gpu_{size}gb: {given:g}: wanted {group.gpus:g}, as many as GPU"
-                yield Fault(where, problem, f"a card of {largest} GB takes trials for {size} GB, too")
-
-
-def _store(document: Document, groups: list[Group]) -> Iterator[Fault]:
-    found = [each for each in _commands(document, _START[:1]) if "cbe serve" in each[1]]
-    if not found:
-        problem = "the service is not started"
-        yield Fault(document.where(_START[0]), problem, f"add `cbe serve --store {BUCKETS[0]}BUCKET/studies`")
-    for where, command in found:
-        store = _option(command, "--store")
-        if "systemd-run" in command and _option(command, "--working-directory") is None:
-            problem = "the service would work in /, where its drivers may write nothing"
-            yield Fault(where, problem, "add --working-directory=$HOME to systemd-run")
-        if store is None or not store.startswith(BUCKETS):
-            problem = f"--store {store or 'is missing'}; wanted one of {', '.join(BUCKETS)}"
-            yield Fault(where, problem, "nodes come and go: what they write must lie in a bucket")
-
-
-_SECRETS = {
-    "an access key of AWS": re.compile(r"\b(AKIA|ASIA)[0-9A-Z]{16}\b"),
-    "a private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY"),
-    "a token of this service": re.compile(r"\bcbe_[A-Za-z0-9_-]{16,}"),
-    "a token of GitHub": re.compile(r"\b(ghp|gho|ghs|github_pat)_[A-Za-z0-9_]{20,}"),
-    "a key of Azure Storage": re.compile(r"\b(AccountKey=|sig=)[A-Za-z0-9+/%=]{16,}"),
-    "a secret": re.compile(
-        r"(?i)\b[\w-]*(secret_?(access_?)?key|auth_token|password|passwd|api_?key|credentials?)[\"']?\s*[:=]\s*"
-        r"[\"']?(?![~$./<{\"'\s#]|secretName|null|none)\S{8,}"
-    ),
-}
-
-
-def _secrets(document: Document, groups: list[Group]) -> Iterator[Fault]:
-    """Looks at the text: a comment is read by as many people as the rest."""
-    yield from secrets_in(document)
-    if at(document.plain, dict, "provider", "gcp_credentials"):
-        hint = "`gcloud auth application-default login`, or the machine's own account, does without"
-        yield Fault(document.where("provider", "gcp_credentials"), "credentials in the file", hint)
-
-
-def secrets_in(document: Document) -> Iterator[Fault]:
-    """The lines of a document's file that look like secrets; they are not repeated."""
-    for number, line in enumerate(document.path.read_text("utf-8").splitlines(), 1):
-        found = next((name for name, pattern in _SECRETS.items() if pattern.search(line)), None)
-        if found:
-            hint = "take it out, make it invalid, and use a role of the machine or a file outside of this one"
-            yield Fault(f"{document.path}:{number}", f"holds {found}", hint)
-
-
-RULES: Mapping[str, Rule] = {
-    "fallback": _fallback,
-    "market": _market,
-    "idle-timeout": _idle_timeout,
-    "ports": _ports,
-    "auth": _auth,
-    "head": _head,
-    "from-zero": _from_zero,
-    "versions": _versions,
-    "gpu-classes": _gpu_classes,
-    "store": _store,
-    "secrets": _secrets,
-}
-LOCAL_RULES: Mapping[str, Rule] = {
-    "idle-timeout": _idle_timeout,
-    "ports": _ports,
-    "secrets": _secrets,
-}
+def broken(rules: Sequence[Rule], document: Document, groups: Sequence[NodeGroup]) -> list[Fault]:
+    """The faults that rules find, each with the name of its rule."""
+    return [
+        Fault(fault.where, f"{fault.problem} [{rule.__name__.replace('_', '-')}]", fault.hint)
+        for rule in rules
+        for fault in rule(document, groups)
+    ]
 
 
 def unfilled(document: Document) -> Iterator[Fault]:
     """What is still to be written into a file before it can be brought up."""
-    for place, value in _texts(document.plain):
+    for place, value in texts(document.plain):
         for found in dict.fromkeys(re.findall(r"\byour-[a-z]+", value)):
             yield Fault(document.where(*place), f"{found} stands for a name of yours", "write that there")
 
 
-def _texts(plain: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def texts(plain: Any, place: Place = ()) -> Iterator[tuple[Place, str]]:
     if isinstance(plain, dict):
         for key, value in plain.items():
-            yield from _texts(value, (*place, key))
+            yield from texts(value, (*place, key))
     elif isinstance(plain, list):
         for index, value in enumerate(plain):
-            yield from _texts(value, (*place, index))
+            yield from texts(value, (*place, index))
     elif isinstance(plain, str):
         yield place, plain
 
 
-def _commands(document: Document, keys: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+def _commands(document: Document, key: str) -> Iterator[tuple[str, str]]:
     """The commands of a file, each with its place."""
-    for key in keys:
-        for index, command in enumerate(at(document.plain, list, key) or ()):
-            if isinstance(command, str):
-                yield document.where(key, index), command
+    for index, command in enumerate(at(document.plain, list, key) or ()):
+        if isinstance(command, str):
+            yield document.where(key, index), command
 
 
 def _option(command: str, name: str) -> str | None:

@@ -164,7 +164,7 @@ def _serve(settings: Settings, webhooks: Webhooks) -> None:
         if own is not None:
             log.info("ending, and Ray with it; studies that ran go on at the next start")
             service.reconciler.rest()
-            own.end()
+            own.kill()
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from cbe.processes import born
+
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -131,15 +133,6 @@ def current_trials(
     at = rows.schema.get_field_index("state")
     states = pc.if_else(left, "paused" if last.alive else "interrupted", rows["state"])
     return rows.set_column(at, rows.schema.field(at), states)
-
-
-def born(pid: int) -> int | None:
-    """When a process of this machine began, so that another with its number is not taken for it."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return int(file.read().rpartition(")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def _runs(pid: Any, since: int | None) -> bool:

@@ -12,8 +12,9 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from cbe.errors import CbeError, InputError
+from cbe.processes import born
 from cbe.store.folder import StudyFolder
-from cbe.store.states import STATUS, born, status
+from cbe.store.states import STATUS, status
 from cbe.study.periodic import every
 
 STOP = "stop"

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cbe.cluster.growth import VARIABLE
+from cbe.cluster.limits import VARIABLE
+from cbe.processes import session
 from tests.conftest import free_port
 from tests.waiting import until
 
@@ -145,11 +146,9 @@ class Growing:
         return found
 
     def end(self) -> None:
-        for entry in Path("/proc").iterdir():
-            with suppress(OSError, ValueError, IndexError):
-                state = (entry / "stat").read_text().rpartition(")")[2].split()
-                if entry.name.isdigit() and int(state[3]) == self.process.pid:
-                    os.kill(int(entry.name), signal.SIGKILL)
+        for pid in session(self.process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
         del os.environ["RAY_AUTH_TOKEN_PATH"], os.environ[VARIABLE]

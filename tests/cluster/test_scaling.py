@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cbe.cluster.notice import node_ids
+from cbe.cluster.spot_drain import node_ids
 from cbe.errors import InputError
 from cbe.report.machines import machines
 from cbe.report.page.evidence import gather
@@ -160,7 +160,7 @@ def test_a_trial_leaves_a_machine_that_is_taken_back_and_goes_on_elsewhere(
         drained.extend(cards.nodes())
         assert node_ids(cards.address) == drained  # without the head
         with preempted() as metadata:
-            program = [sys.executable, "-m", "cbe.cluster.notice", "aws", cards.address]
+            program = [sys.executable, "-m", "cbe.cluster.spot_drain", "aws", cards.address]
             subprocess.run([*program, f"--metadata={metadata}"], check=True, timeout=180)
 
     until(lambda: not cards.nodes(), what="an empty cluster")

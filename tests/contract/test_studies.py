@@ -17,6 +17,7 @@ import yaml
 
 import cbe
 from cbe.errors import CbeError, ConfigError, InputError
+from cbe.processes import born
 from cbe.report.across import best_of_all
 from cbe.report.best import best
 from cbe.service.clients.interface import Studies
@@ -24,7 +25,6 @@ from cbe.service.clients.local import LocalStudies
 from cbe.service.queue.ray_jobs import STORE
 from cbe.service.trials import trial
 from cbe.store.folder import Store
-from cbe.store.states import born
 from cbe.study.control import stop_was_asked
 from cbe.study.overview import details
 from tests.conftest import Cbe

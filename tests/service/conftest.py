@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from cbe.errors import CbeError
+from cbe.processes import BackgroundProcess
 from cbe.service.auth.tokens import Role, Tokens
-from cbe.service.queue.embedded_ray import Head
 from cbe.service.queue.ray_jobs import Jobs
 from cbe.store.folder import Store, StudyFolder
 from tests.cluster.conftest import forget_ray
@@ -140,7 +140,7 @@ def place_taken(ray: str, name: str = "blocker") -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def served(head: Head, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(head: BackgroundProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A service on the cluster, without tokens, on this machine alone."""
     with serving(tmp_path_factory.mktemp("served") / "store", head.address) as found:
         yield found

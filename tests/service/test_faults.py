@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from cbe.service.queue.embedded_ray import Head, started
+from cbe.processes import BackgroundProcess
+from cbe.service.queue.embedded_ray import started
 from cbe.store.states import status
 from tests.conftest import SECRETS, free_port
 from tests.service.conftest import CBE, NOBODY, Served, serving, text_of
@@ -68,7 +69,7 @@ def is_whole(service: Served, name: str, state: str = "completed") -> None:
 
 
 def test_a_killed_service_leaves_the_study_running_and_comes_back_with_everything(
-    head: Head, tmp_path: Path
+    head: BackgroundProcess, tmp_path: Path
 ) -> None:
     with serving(tmp_path / "store", head.address, "--studies", "1") as service:
         service.submit(text_of("lasting", **ENDLESS))
@@ -95,7 +96,7 @@ def test_a_killed_service_leaves_the_study_running_and_comes_back_with_everythin
 
 
 def test_a_killed_driver_is_shown_as_failed_with_its_reason_told_and_resumed(
-    head: Head, tmp_path: Path
+    head: BackgroundProcess, tmp_path: Path
 ) -> None:
     told: list[dict[str, Any]] = []
 
@@ -176,7 +177,7 @@ def test_a_study_whose_cluster_is_lost_is_started_again_by_the_service(tmp_path:
         with serving(tmp_path / "store", first.address) as service:
             service.submit(text_of("survives", **ENDLESS))
             goes_on(service, "survives")
-            first.end()
+            first.kill()
             until(lambda: not status(service.folder("survives")).alive, what="the driver's end")
             known = reports(service, "survives")
             assert service.http.get("/api/studies/survives").status_code == 200
@@ -194,7 +195,7 @@ def test_a_study_whose_cluster_is_lost_is_started_again_by_the_service(tmp_path:
     finally:
         for each in (first, second):
             if each is not None:
-                each.end()
+                each.kill()
         for name, value in before.items():
             os.environ.pop(name, None)
             if value is not None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import cbe
+from cbe.processes import BackgroundProcess
 from cbe.report.best import best
-from cbe.service.queue.embedded_ray import Head
 from cbe.store.folder import Store, StudyFolder
 from tests.conftest import Cbe, Done
 from tests.service.conftest import CBE, Served, end_jobs, jobs_at, place_taken, text_of
@@ -102,7 +102,7 @@ def test_the_quickstart_gives_the_same_answer_through_every_door(
 
 
 def test_a_study_waits_its_turn_is_stopped_amended_resumed_and_deleted(
-    head: Head, served: Served, run: Run
+    head: BackgroundProcess, served: Served, run: Run
 ) -> None:
     with place_taken(head.address), cbe.connect(served.url) as client:  # which leaves one of two
         for name in ("one", "two"):
@@ -155,7 +155,7 @@ def test_a_study_waits_its_turn_is_stopped_amended_resumed_and_deleted(
 
 
 @pytest.fixture
-def alone(head: Head, tmp_path: Path) -> Iterator[Path]:
+def alone(head: BackgroundProcess, tmp_path: Path) -> Iterator[Path]:
     """A store that no service keeps."""
     store = tmp_path / "store"
     yield store
@@ -168,7 +168,7 @@ def reached(folder: StudyFolder) -> dict[str, int]:
 
 
 def test_a_cluster_without_a_service_takes_studies_too(
-    head: Head, tmp_path: Path, alone: Path, run: Run
+    head: BackgroundProcess, tmp_path: Path, alone: Path, run: Run
 ) -> None:
     file, store = tmp_path / "direct.yaml", alone
     folder = Store.open(str(store)).study("direct")

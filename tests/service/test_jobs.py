@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from cbe.processes import BackgroundProcess
 from cbe.service.auth.audit import Audit
 from cbe.service.queue import submissions
-from cbe.service.queue.embedded_ray import Head
 from cbe.service.queue.ray_jobs import Job, Jobs, RayAway, unused
 from cbe.service.queue.reconciler import Reconciler
 from cbe.service.queue.submissions import Submission
@@ -26,7 +26,7 @@ SLEEPS = ["sleep", "600"]
 
 
 @pytest.fixture
-def jobs(head: Head, tmp_path: Path) -> Iterator[Jobs]:
+def jobs(head: BackgroundProcess, tmp_path: Path) -> Iterator[Jobs]:
     """Those of a store of this test; what still runs of them ends with it."""
     found = jobs_at(head.address, str(tmp_path))
     yield found

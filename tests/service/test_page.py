@@ -17,11 +17,10 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from cbe.processes import BackgroundProcess, born
 from cbe.service.queue import submissions
-from cbe.service.queue.embedded_ray import Head
 from cbe.service.queue.submissions import Submission
 from cbe.store.folder import Store
-from cbe.store.states import born
 from tests.browser import Shown
 from tests.made import HOSTILE, Made, finished, status
 from tests.service.conftest import Served, jobs_at, text_of
@@ -244,7 +243,7 @@ def test_a_trial_that_waits_at_a_rung_is_told_as_paused(stocked: Served, opened:
 
 
 @pytest.fixture
-def hostile(stocked: Served, head: Head) -> Iterator[Served]:
+def hostile(stocked: Served, head: BackgroundProcess) -> Iterator[Served]:
     """With studies whose every text, log included, was made to be executed."""
     store = Store.open(str(stocked.store))
     failure = Submission(HOSTILE, datetime.now(UTC), wanted="rest", failed=HOSTILE, priority=1)

@@ -11,8 +11,8 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.checks import ignored_auth, positive_data_acceptance
 
+from cbe.processes import BackgroundProcess
 from cbe.service.auth.tokens import Role, Tokens
-from cbe.service.queue.embedded_ray import Head
 from cbe.service.queue.ray_jobs import Jobs
 from cbe.service.service import Service
 from cbe.service.web.app import create_app
@@ -22,7 +22,7 @@ from tests.service.conftest import NOBODY, Served, place_taken, serving
 
 
 @pytest.fixture(scope="module")
-def described(head: Head, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def described(head: BackgroundProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A service with a finished study, whose one place on the cluster a job has that only sleeps.
 
     What is submitted here waits for ever: nothing that was made up is trained.

@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from cbe.processes import BackgroundProcess, session
 from cbe.service.auth.tokens import Role, Tokens
-from cbe.service.queue.embedded_ray import Head, _session
 from cbe.service.routes.streams import MOST_OF_A_TOKEN, Streams, redacted
 from cbe.store.folder import Store
 from tests.conftest import SECRETS
@@ -26,7 +26,9 @@ PRINTS = "import os; print('password=hunter2 begins'); print('at https://me:s3cr
 
 
 @pytest.fixture(scope="module")
-def running(head: Head, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, str, str]]:
+def running(
+    head: BackgroundProcess, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Served, str, str]]:
     """A service with a driver that says nothing and one that prints secrets; an admin's token, a reader's."""
     store = tmp_path_factory.mktemp("streams") / "store"
     for name in (SILENT, CHATTY):
@@ -140,7 +142,7 @@ def test_a_secret_that_comes_in_pieces_is_not_shown() -> None:
     assert b"".join(found).decode() == text.replace("hunter2", "***").replace("s3cr3t", "***")
 
 
-def test_no_secret_of_the_service_is_in_the_environment_of_trials(head: Head) -> None:
-    seen = [Path(f"/proc/{pid}/environ").read_bytes() for pid in _session(head.pid)]
+def test_no_secret_of_the_service_is_in_the_environment_of_trials(head: BackgroundProcess) -> None:
+    seen = [Path(f"/proc/{pid}/environ").read_bytes() for pid in session(head.pid)]
     assert len(seen) > 3 and any(b"RAY_AUTH_TOKEN_PATH" in each for each in seen)
     assert not [each for each in seen if any(secret.encode() in each for secret in SECRETS.values())]

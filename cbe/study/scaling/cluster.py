@@ -16,7 +16,7 @@ import cbe.environment  # noqa: F401  before Ray
 import ray
 
 from cbe.cluster.groups import GPU_CLASS
-from cbe.cluster.growth import VARIABLE, growth
+from cbe.cluster.limits import VARIABLE, cluster_limits
 from cbe.errors import InputError
 from cbe.spec import StudyConfig
 from cbe.store.folder import Store
@@ -143,12 +143,12 @@ def _nobody(address: str, error: Exception) -> InputError:
 def size(embedded: bool = False) -> Size:
     """What the cluster can have: by the file it was made from, or else what is there."""
     here = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    grown = None if embedded else growth()
-    if grown is None:
+    limits = None if embedded else cluster_limits()
+    if limits is None:
         return Size(tuple(map(MachineGroup, here)), len(here))
     head = [MachineGroup(each) for each in here if HEAD in each]
-    groups = [MachineGroup(group.resources, group.max, group.name) for group in grown.groups]
-    return Size((*head, *groups), len(head) + grown.most, grown.idle_s)
+    groups = [MachineGroup(group.resources, group.max, group.name) for group in limits.groups]
+    return Size((*head, *groups), len(head) + limits.most, limits.idle_s)
 
 
 def capacity(study: StudyConfig, size: Size) -> Capacity:

@@ -1,6 +1,6 @@
 """Watches for the notice by which a cloud takes a spot machine back, and then drains the Ray node on it.
 
-    python -m cbe.cluster.notice aws|gcp|azure HEAD:6379
+    python -m cbe.cluster.spot_drain aws|gcp|azure HEAD:6379
 
 Ray then starts nothing more there, and trials have until the machine is gone to write a checkpoint. On a
 machine on demand no notice ever comes. Standard library alone: it must come up whatever else is broken.
@@ -34,14 +34,14 @@ _open = build_opener(ProxyHandler({})).open  # a proxy would ask its own machine
 
 
 @dataclass(frozen=True)
-class Notice:
+class SpotNotice:
     """The machine is taken back in so many seconds."""
 
     text: str
     seconds: int
 
 
-def aws(base: str) -> Notice | None:
+def aws(base: str) -> SpotNotice | None:
     """A spot instance's action, by version 2 of the metadata service."""
     token = _ask(
         Request(
@@ -56,31 +56,31 @@ def aws(base: str) -> Notice | None:
     if found is None:
         return None
     about = json.loads(found)
-    return Notice(f"AWS will {about['action']} it", _until(datetime.fromisoformat(about["time"])))
+    return SpotNotice(f"AWS will {about['action']} it", _until(datetime.fromisoformat(about["time"])))
 
 
-def gcp(base: str) -> Notice | None:
+def gcp(base: str) -> SpotNotice | None:
     """Whether Compute Engine has begun to preempt the machine."""
     url = f"{base}/computeMetadata/v1/instance/preempted"
     found = _ask(Request(url, headers={"Metadata-Flavor": "Google"}))
-    return Notice("Google preempts it", GONE_S) if found and found.strip() == "TRUE" else None
+    return SpotNotice("Google preempts it", GONE_S) if found and found.strip() == "TRUE" else None
 
 
-def azure(base: str) -> Notice | None:
+def azure(base: str) -> SpotNotice | None:
     """A scheduled event of the kind Preempt."""
     url = f"{base}/metadata/scheduledevents?api-version=2020-07-01"
     found = _ask(Request(url, headers={"Metadata": "true"}))
     for event in json.loads(found)["Events"] if found else ():
         if event["EventType"] == "Preempt":
             when = event.get("NotBefore")  # empty once it has begun
-            return Notice("Azure evicts it", _until(parsedate_to_datetime(when)) if when else GONE_S)
+            return SpotNotice("Azure evicts it", _until(parsedate_to_datetime(when)) if when else GONE_S)
     return None
 
 
-CLOUDS: dict[str, Callable[[str], Notice | None]] = {"aws": aws, "gcp": gcp, "azure": azure}
+CLOUDS: dict[str, Callable[[str], SpotNotice | None]] = {"aws": aws, "gcp": gcp, "azure": azure}
 
 
-def watch(cloud: str, base: str | None = None, poll_s: float = POLL_S) -> Notice:
+def watch(cloud: str, base: str | None = None, poll_s: float = POLL_S) -> SpotNotice:
     """Waits for the notice."""
     while True:
         try:
@@ -93,7 +93,7 @@ def watch(cloud: str, base: str | None = None, poll_s: float = POLL_S) -> Notice
         time.sleep(poll_s)
 
 
-def drain(address: str, notice: Notice, poll_s: float = POLL_S) -> bool:
+def drain(address: str, notice: SpotNotice, poll_s: float = POLL_S) -> bool:
     """Drains the Ray node of this machine; tries until the machine is gone."""
     end = time.monotonic() + notice.seconds
     while True:

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from cbe.cluster.notice import CLOUDS, GONE_S, Notice, watch
+from cbe.cluster.spot_drain import CLOUDS, GONE_S, SpotNotice, watch
 
 Answer = tuple[int, str]
 Answers = Callable[[str, str, dict[str, str]], Answer]
@@ -119,7 +119,7 @@ def test_a_notice_says_how_long_there_is(
 
 def test_an_eviction_that_has_begun_has_no_time_any_more(metadata: Callable[[Answers], str]) -> None:
     url = metadata(scheduled_events({"EventType": "Preempt", "NotBefore": ""}))
-    assert CLOUDS["azure"](url) == Notice("Azure evicts it", GONE_S)
+    assert CLOUDS["azure"](url) == SpotNotice("Azure evicts it", GONE_S)
 
 
 def test_the_watch_outlasts_a_service_that_fails(metadata: Callable[[Answers], str]) -> None:
@@ -139,14 +139,14 @@ def test_a_machine_without_a_ray_node_cannot_be_drained(metadata: Callable[[Answ
     """The program as a worker starts it; tests/cluster has it drain a real node."""
     over = json.dumps({"action": "terminate", "time": in_seconds(0).strftime("%Y-%m-%dT%H:%M:%SZ")})
     url = metadata(ec2(over))
-    command = [sys.executable, "-m", "cbe.cluster.notice", "aws", "127.0.0.1:1", f"--metadata={url}"]
+    command = [sys.executable, "-m", "cbe.cluster.spot_drain", "aws", "127.0.0.1:1", f"--metadata={url}"]
     ran = subprocess.run([*command, "--poll=0.01"], capture_output=True, text=True, timeout=60)
     assert (ran.returncode, ran.stdout) == (1, "AWS will terminate it in 0 s: draining\n")
 
 
 def test_the_watcher_needs_the_standard_library_alone() -> None:
     code = (
-        "import sys; before = set(sys.modules); import cbe.cluster.notice;"
+        "import sys; before = set(sys.modules); import cbe.cluster.spot_drain;"
         "names = {name.partition('.')[0] for name in set(sys.modules) - before};"
         "print(sorted(names - set(sys.stdlib_module_names) - {'cbe'}))"
     )

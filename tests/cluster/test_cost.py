@@ -13,7 +13,7 @@ from cbe.cluster.cost import cost
 from cbe.cluster.prices import HOURS_A_MONTH, price_list
 from cbe.errors import InputError
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 
 
 def priced(
@@ -128,9 +128,12 @@ def test_prices_of_another_region_are_told_as_such(tmp_path: Path) -> None:
 
 def test_a_file_without_machines_has_no_price(tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
-    for text in ("cluster_name: x\nprovider: {type: aws}\n", "apiVersion: v1\nkind: Namespace\n"):
+    for text, problem in (
+        ("cluster_name: x\nprovider: {type: aws}\n", "describes no machines"),
+        ("apiVersion: v1\nkind: Namespace\n", "describes no Ray cluster, but Namespace"),
+    ):
         file.write_text(text)
-        with pytest.raises(InputError, match="describes no machines"):
+        with pytest.raises(InputError, match=problem):
             cost(file)
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from cbe.cli import console, main
 from tests.conftest import Cbe, Done
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture
@@ -87,8 +87,63 @@ def test_a_broken_file_is_exit_code_2_with_its_lines_on_stderr(tmp_path: Path, c
     file.write_text(re.sub(r"idle_timeout_minutes: \d+\n", "", text).replace("priority: 1", "priority: 0"))
     told = call("check", file)
     assert (told.code, told.out) == (2, "")
-    assert f"{file} idle_timeout_minutes: is missing [idle-timeout]" in told.err
+    assert f"{file} idle_timeout_minutes: is missing: wanted 1 to 30 minutes [idle-timeout]" in told.err
     assert re.search(rf"{file}:\d+ available_node_types.small-spot: .* \[fallback\]", told.err)
+
+
+NO_CLUSTER = {
+    "broken YAML": "cluster_name: [",
+    "nothing": "# nothing yet\n",
+    "a list": "- cluster_name: x\n",
+    "a study file": (ROOT / "studies/quickstart.yaml").read_text("utf-8"),
+    "a manifest of another kind": "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n",
+    "two documents of no kind": "a: 1\n---\nb: 2\n",
+    "a provider that Ray does not know": "cluster_name: x\nprovider: {type: mars}\n",
+    "values of the wrong types": "cluster_name: 1\nprovider: []\nmax_workers: .inf\n2026-01-01: x\n",
+    "groups of the wrong types": "cluster_name: x\nprovider: {type: aws}\navailable_node_types: {1: [2]}\n",
+}
+
+
+@pytest.mark.parametrize("verb", ["check", "cost", "up", "down", "status"])
+@pytest.mark.parametrize("what", NO_CLUSTER)
+def test_what_is_no_cluster_file_is_one_message_and_exit_code_2(
+    what: str, verb: str, tmp_path: Path, call: Cbe
+) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(NO_CLUSTER[what])
+    told = call(verb, file)
+    assert (told.code, told.out) == (2, "")
+    assert str(file) in told.err and "Traceback" not in told.err
+
+
+@pytest.mark.parametrize("verb", ["check", "cost", "up"])
+def test_groups_that_ray_cannot_read_are_exit_code_2(verb: str, tmp_path: Path, call: Cbe) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("apiVersion: ray.io/v1\nkind: RayCluster\nspec: {workerGroupSpecs: []}\n")
+    told = call(verb, file)
+    assert (told.code, told.out) == (2, "")
+    assert f"{file}:3 spec.headGroupSpec: wanted a group of nodes [ray]" in told.err
+
+
+@pytest.mark.parametrize(
+    "command", ["cbe serve '", "cbe serve --port x", "cbe serve --store /dev/null/x", "ls"]
+)
+def test_a_command_that_cannot_be_the_service_is_exit_code_2(command: str, tmp_path: Path, call: Cbe) -> None:
+    file = tmp_path / "local.yaml"
+    text = (ROOT / "cluster/local.yaml").read_text("utf-8")
+    file.write_text(text.replace("- cbe serve --store results --port 8321", f'- "{command}"'))
+    told = call("up", file)
+    assert (told.code, told.out) == (2, "")
+    assert re.match(rf"cbe: {file}:\d+ head_start_ray_commands: ", told.err)
+
+
+def test_a_path_that_cannot_be_read_is_exit_code_2(tmp_path: Path, call: Cbe) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    for name in ("none.yaml", "empty", "binary.yaml"):
+        for verb in ("check", "cost", "up", "down", "status"):
+            told = call(verb, tmp_path / name)
+            assert (told.code, told.out) == (2, "") and name in told.err
 
 
 def test_cost_has_a_table_for_a_person_and_a_plain_object_for_a_program(call: Cbe) -> None:
