@@ -11,7 +11,9 @@ from cbe.cli.trials import show
 from cbe.data import open_dataset
 from cbe.report.best import best
 from cbe.report.page.render import render
+from cbe.service.clients.local import LocalStudies
 from cbe.service.routes.pages import _asset
+from cbe.store.folder import Store
 from cbe.store.schema import METRICS
 from cbe.study.trial.log import logged, read_log
 from cbe.training.loop import train
@@ -29,7 +31,7 @@ def knowledge(metric: str, store: Path) -> dict[str, Any]:
     objective, answer = made.study.objectives[0], best(made.folder)
     with logged(made.folder, "t0000") as log:
         log.evaluated(reports[-1], config.training.steps)
-    show("made/t0000", None, str(store), as_json=False, as_yaml=False)
+    show(LocalStudies(Store.open(str(store))), "made/t0000", as_json=False, as_yaml=False)
     return {
         "reported": reports[-1][metric],
         "column": metric in METRICS.schema.names,

@@ -147,7 +147,7 @@ def loop(world: World, folder: str) -> dict[str, Any]:
 
     wanted = in_two_halves()
     data = open_dataset(wanted.data)
-    answer: dict[str, Any] = {"best": train(wanted, data, report, world=world).best.step, "rows": rows}
+    answer: dict[str, Any] = {"best": train(wanted, data, report, world=world).best["step"], "rows": rows}
     diverging = wanted.model_copy(update={"training": wanted.training.model_copy(update={"lr": 1e38})})
     for name, given, reporter in (("nan", diverging, report), ("failed", wanted, fail)):
         try:

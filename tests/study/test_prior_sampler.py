@@ -285,7 +285,15 @@ def test_what_went_wrong_is_as_bad_as_the_worst() -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [[0.0, 0.0, 0.0, 0.5], [0.0, 0.0], [-0.5, 0.2], [math.inf, math.inf], [0.3, math.inf]]
+    "values",
+    [
+        [0.0, 0.0, 0.0, 0.5],
+        [0.0, 0.0],
+        [-0.5, 0.2],
+        [math.inf, math.inf],
+        [0.3, math.inf],
+        [0.0, 5e-324, 5e-324],
+    ],
 )
 def test_scores_are_finite_and_keep_the_order(values: list[float]) -> None:
     found = scores(np.array(values))

@@ -210,7 +210,8 @@ def scores(values: Array) -> Array:
     found = np.minimum(values, known.max())
     if known.min() < 0 or not known.max():
         return np.asarray(found)
-    return np.asarray(np.log(found + 0.05 * (np.median(known) or known.max())))
+    least = 0.05 * (np.median(known) or known.max())  # 0 where the values are too small for a number
+    return np.asarray(np.log(found + least) if least else found)
 
 
 def log_improvement(best: float, mean: Array, deviation: Array) -> Array:
