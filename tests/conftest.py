@@ -42,10 +42,9 @@ SECRETS = {"CBE_NOTIFY": "https://hooks.slack.com/services/T0/B0/hunter2", "CBE_
 
 # Tests that share a cluster, and so a process. The longest come first.
 LANES = {
-    "service": ("tests/service/", "tests/contract/test_studies.py"),
-    "study": ("tests/study/", "tests/test_cli_studies.py::test_a_study_runs_to_its_answer"),
-    # Beside them are tests that only read cluster files; these may run anywhere.
-    "cluster": tuple(f"tests/cluster/test_{name}.py" for name in ("scaling", "spot", "local")),
+    "service": ("tests/service/on_ray/", "tests/contract/test_studies.py"),
+    "study": ("tests/study/on_ray/", "tests/cli/test_studies.py::test_a_study_runs_to_its_answer"),
+    "cluster": ("tests/cluster/on_ray/",),
 }
 RAY = {"cluster", "head", "cards"}  # fixtures that start one; other tests that do say so by a mark
 

@@ -29,8 +29,8 @@ from cbe.study.control import stop_was_asked
 from cbe.study.overview import details
 from tests.conftest import Cbe
 from tests.made import Made, status, whole
+from tests.service.clients.test_service import Served
 from tests.service.conftest import end_jobs, jobs_at
-from tests.test_client import Served
 from tests.waiting import until
 
 ALIVE = {"pid": os.getpid(), "born": born(os.getpid()), "host": socket.gethostname(), "stage": "search"}
