@@ -93,8 +93,11 @@ class Service:
         entry = self.reconciler.entries.get(overview.study)
         if entry is None:
             return StudyStatus(overview, owner=None, priority=0, submitted=None, place=None)
-        asked = overview.state == "running" and stop_was_asked(self.store.study(overview.study))
-        state, why = _state(entry, overview.state, overview.why, asked)
+        folder, said = self.store.study(overview.study), overview.state
+        asked = said == "running" and stop_was_asked(folder)
+        if said == "running" and not asked:  # a driver that has heard it and has ended takes the wish away
+            said = status(folder).state
+        state, why = _state(entry, said, overview.why, asked)
         wanted = entry.submission
         place = self.reconciler.places.get(overview.study) if state == "queued" else None
         seen = replace(overview, state=state, why=why)
