@@ -61,8 +61,8 @@ schema = schemathesis.openapi.from_dict(description(), config=config)
 )
 def test_every_answer_is_as_described(case: schemathesis.Case, described: Served) -> None:
     given = {"Authorization": f"Bearer {described.token}"}
-    # Wrong tokens are soon answered by 429, and test_access.py sees to them; and what fits its description may
-    # still name a study that is not there.
+    # Wrong tokens are soon answered by 429, and test_access.py sees to them. What fits its description
+    # may still name a study that is not there.
     left_out = [ignored_auth, positive_data_acceptance]
     case.call_and_validate(described.url, headers=given, timeout=60, excluded_checks=left_out)
 
