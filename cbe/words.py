@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -42,7 +43,7 @@ def number(
     unit = unit_of(metric)
     digits = unit.decimals if decimals is None else decimals
     form = ".4g" if digits is None else f",.{digits}f"
-    return f"{value * unit.factor:{'+' if sign else ''}{form}}".replace("-", "−")
+    return re.sub("^-", "−", f"{value * unit.factor:{'+' if sign else ''}{form}}")
 
 
 def p_value(p: float) -> str:

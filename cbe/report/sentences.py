@@ -18,6 +18,7 @@ from cbe.report.wording import (
     value,
 )
 from cbe.spec.metrics import on_test
+from cbe.store.states import OPEN
 from cbe.verdicts import Said
 from cbe.words import counts, plural
 
@@ -103,7 +104,7 @@ def note(about: About) -> str:
 def _lost_paper(about: About) -> bool:
     """Whether the paper's config has ended without any run that counts."""
     states = {row["state"] for row in about.rows if row["preset"] == "paper" and row["role"] == about.role}
-    return bool(states) and not about.fixed.get("paper") and "running" not in states
+    return bool(states) and not about.fixed.get("paper") and states.isdisjoint(OPEN)
 
 
 def _unconfirmed(about: About) -> str | None:

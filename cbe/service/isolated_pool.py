@@ -47,7 +47,7 @@ class TookTooLong(InputError):
     """The process was killed at its time limit."""
 
 
-class Apart:
+class IsolatedPool:
     """Lets some calls be answered at once, each by a process; the others wait their turn.
 
     `died` is what is raised where a process ends without a word, as when memory runs out.

@@ -21,7 +21,7 @@ from cbe.report.best import best
 from cbe.service import isolated_tasks
 from cbe.service.auth.audit import Audit
 from cbe.service.auth.tokens import Failures, Holder, Role, Tokens
-from cbe.service.isolated_pool import Apart
+from cbe.service.isolated_pool import IsolatedPool
 from cbe.service.live.answer_cache import AnswerCache
 from cbe.service.live.study_status import StudyStatus
 from cbe.service.live.study_watcher import StudyWatcher
@@ -64,9 +64,9 @@ class Service:
     reconciler: Reconciler = field(init=False)
     study_watcher: StudyWatcher = field(init=False)
     answer_cache: AnswerCache = field(default_factory=AnswerCache)
-    apart: Apart = field(default_factory=lambda: Apart(AT_ONCE))
-    queries: Apart = field(default_factory=lambda: Apart(QUERIES, died=InputError))
-    plans: Apart = field(default_factory=lambda: Apart(1))
+    isolated: IsolatedPool = field(default_factory=lambda: IsolatedPool(AT_ONCE))
+    queries: IsolatedPool = field(default_factory=lambda: IsolatedPool(QUERIES, died=InputError))
+    plans: IsolatedPool = field(default_factory=lambda: IsolatedPool(1))
     _post: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "webhooks"))
 
     def __post_init__(self) -> None:
@@ -106,7 +106,7 @@ class Service:
     async def check(self, text: str, is_json: bool = False) -> dict[str, Any]:
         """What is wrong with a study file, or what it asks for and its values; see `isolated_tasks.check`."""
         given = (text, self.store.uri, is_json)
-        found: dict[str, Any] = await self.apart.call(isolated_tasks.check, *given, timeout_s=CHECK_S)
+        found: dict[str, Any] = await self.isolated.call(isolated_tasks.check, *given, timeout_s=CHECK_S)
         return found
 
     def submit(self, values: Mapping[str, Any], holder: Holder, priority: int = 0) -> tuple[str, bool]:
@@ -286,7 +286,7 @@ class Service:
         )
 
     def close(self) -> None:
-        for each in (self.apart, self.queries, self.plans):
+        for each in (self.isolated, self.queries, self.plans):
             each.close()
         self.reconciler.stop()
         self._post.shutdown(wait=False, cancel_futures=True)

@@ -49,6 +49,16 @@ def value_at(key: str, plain: Any) -> Any:
     return plain
 
 
+def without_unused(plain: dict[str, Any], default: Any) -> dict[str, Any]:
+    """A plain config whose settings that nothing uses have their default values."""
+    values = {key: value_at(key, plain) for key in (*_DECIDED_BY, *_REGISTRIES)}
+    for key in _DECIDED_BY:
+        if not applies(key, values):
+            *above, last = key.split(".")
+            value_at(".".join(above), plain)[last] = value_at(key, default)
+    return plain
+
+
 def unused(
     plain: Any, default: Any, searched: Mapping[str, Sequence[Any]] | None = None
 ) -> Iterator[tuple[Place, str, str]]:

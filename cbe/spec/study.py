@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from cbe.errors import ConfigError
+from cbe.spec.conditions import without_unused
 from cbe.spec.files import Faults, faults_of
 from cbe.spec.metrics import METRICS, WHILE_TRAINING, on_test
 from cbe.spec.parameters import Parameter
@@ -291,9 +292,10 @@ class StudyConfig(Section):
                 section = section.setdefault(part, {})
             section[last] = value
         try:
-            return TrainConfig.model_validate(plain)
+            made = TrainConfig.model_validate(plain)
         except ValidationError as error:
             raise ConfigError(faults_of(error, TrainConfig, plain)) from None
+        return TrainConfig.model_validate(without_unused(made.to_plain(), TrainConfig().to_plain()))
 
     def paper_config(self, seed: int, split: int) -> TrainConfig:
         """The paper's channel-based ensemble on the study's data, network, method and schedule."""

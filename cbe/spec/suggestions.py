@@ -58,6 +58,7 @@ SYNONYMS = {
     "val": "data.validation",
     "val_split": "data.validation",
     "validation_split": "data.validation",
+    "split_seed": "data.label_split",
     "architecture": "model.name",
     "backbone": "model.name",
     "net": "model.name",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cbe.errors import ConfigError
-from cbe.spec import Parameter, StudyConfig, TrainConfig
+from cbe.spec import Parameter, StudyConfig, TrainConfig, read_config
 from cbe.spec.conditions import applies
 from cbe.spec.files import Faults
 from cbe.spec.registry import ENSEMBLES, METHODS, load
@@ -342,3 +344,32 @@ def test_the_papers_config_and_the_one_without_an_ensemble_keep_all_but_ensemble
         assert config.loss == TrainConfig().loss
         assert (config.method, config.model, config.training.steps) == (made.method, made.model, 7)
         assert (config.training.seed, config.data.label_split) == (5, 6)
+
+
+@pytest.mark.parametrize(
+    ("given", "point"),
+    [
+        (
+            {"loss": {"target": "hard"}, "search": {"ensemble.kind": ["channel", "single"]}},
+            {"ensemble.kind": "single"},
+        ),
+        (
+            {
+                "method": {"name": "freematch", "momentum": 0.99},
+                "search": {"method.name": ["freematch", "fixmatch"]},
+            },
+            {"method.name": "fixmatch"},
+        ),
+        (
+            {"ensemble": {"private_channels": 8}, "search": {"ensemble.heads": {"int": [1, 4]}}},
+            {"ensemble.heads": 1},
+        ),
+    ],
+)
+def test_the_config_of_any_trial_is_a_training_file(
+    given: dict[str, Any], point: dict[str, Any], tmp_path: Path
+) -> None:
+    study = StudyConfig.model_validate({"name": "several", **given})
+    file = tmp_path / "trial.yaml"
+    file.write_text(yaml.safe_dump(study.train_config(point, 1, 2).to_plain()))
+    assert read_config(TrainConfig, file) == study.train_config(point, 1, 2)

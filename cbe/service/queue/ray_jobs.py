@@ -25,7 +25,7 @@ if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
 
 # isort: split
 from ray.exceptions import AuthenticationError
-from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
+from ray.job_submission import JobDetails, JobSubmissionClient
 
 from cbe.errors import InputError, RunError
 
@@ -33,7 +33,6 @@ TIMEOUT_S = (5, 60)  # to be heard, and to be answered
 HERE = "@here@"  # in a command: the folder of the files that were sent along
 STORE = "cbe_store"
 OURS = "cbe_study"  # metadata by which jobs that drive a study are known
-ACTIVE = (JobStatus.PENDING, JobStatus.RUNNING)
 
 
 class RayAway(RunError):

@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse, Response
 
 from cbe.report.best import Answer, best
 from cbe.service import isolated_tasks
-from cbe.service.auth.access import Ours, Reader, Submitter
+from cbe.service.auth.access import CurrentService, Reader, Submitter
 from cbe.service.live.study_watcher import encode
 from cbe.service.routes.bodies import STUDY_FILE, StudyFile, text_of
 from cbe.service.routes.names import Condition, Many, Study
@@ -30,7 +30,9 @@ router = APIRouter(prefix="/api", tags=["answers"])
 @router.get(
     "/studies/{name}/best", responses={200: {"model": Answer}}, summary="Get the best configs of a study"
 )
-async def best_of(service: Ours, who: Reader, name: Study, k: Many = 1, where: Condition = None) -> Response:
+async def best_of(
+    service: CurrentService, who: Reader, name: Study, k: Many = 1, where: Condition = None
+) -> Response:
     """Ranks the k best configs of a study, with intervals and paired differences."""
     folder = await service.find(name)
 
@@ -45,21 +47,21 @@ async def best_of(service: Ours, who: Reader, name: Study, k: Many = 1, where: C
 
 
 @router.get("/best", responses={200: {"model": Tasks}}, summary="Get the best configs of all studies")
-async def best_of_all(service: Ours, who: Reader, k: Many = 1, where: Condition = None) -> Response:
+async def best_of_all(service: CurrentService, who: Reader, k: Many = 1, where: Condition = None) -> Response:
     """Ranks the k best configs of all studies, for each set of images and labels."""
 
     async def find() -> bytes:
         given = (service.store.uri, k, where)
         if where:
             return await service.queries.answer(isolated_tasks.best_of_all, *given, timeout_s=SQL_S)
-        return await service.apart.answer(isolated_tasks.best_of_all, *given, timeout_s=REPORT_S)
+        return await service.isolated.answer(isolated_tasks.best_of_all, *given, timeout_s=REPORT_S)
 
     state = tuple((each.name, each.ended) for each in service.study_watcher.all())
     return _json(await service.answer_cache.get(("best", k, where), state, find))
 
 
 @router.post("/sql", responses={200: {"model": QueryResult}}, summary="Run a SQL query")
-async def sql(service: Ours, who: Reader, asked: Query) -> Response:
+async def sql(service: CurrentService, who: Reader, asked: Query) -> Response:
     """Answers one SELECT over trials, metrics, confusions and events, with at most 10,000 rows."""
     if asked.study is not None:
         await asyncio.to_thread(service.known, asked.study)
@@ -73,12 +75,14 @@ async def sql(service: Ours, who: Reader, asked: Query) -> Response:
     responses=text_of("text/html"),
     summary="Download a study's report",
 )
-async def report(service: Ours, who: Reader, name: Study) -> Response:
+async def report(service: CurrentService, who: Reader, name: Study) -> Response:
     """Gives the study's report: one HTML file that needs no other."""
     await service.find(name)
 
     async def find() -> bytes:
-        return await service.apart.answer(isolated_tasks.report, service.store.uri, name, timeout_s=REPORT_S)
+        return await service.isolated.answer(
+            isolated_tasks.report, service.store.uri, name, timeout_s=REPORT_S
+        )
 
     content = await service.answer_cache.get(("report", name), _version(service, name), find)
     # A file to keep, not a page of this service, whose policy it would not meet.
@@ -89,12 +93,12 @@ async def report(service: Ours, who: Reader, name: Study) -> Response:
 @router.get(
     "/studies/{name}/page", responses={200: {"model": Page}}, summary="Get the parts of a study's page"
 )
-async def page(service: Ours, who: Reader, name: Study) -> Response:
+async def page(service: CurrentService, who: Reader, name: Study) -> Response:
     """Gives the parts of the report as HTML and figures, for a page that updates itself."""
     await service.find(name)
 
     async def find() -> bytes:
-        return await service.apart.answer(isolated_tasks.page, service.store.uri, name, timeout_s=REPORT_S)
+        return await service.isolated.answer(isolated_tasks.page, service.store.uri, name, timeout_s=REPORT_S)
 
     return _json(await service.answer_cache.get(("page", name), _version(service, name), find))
 
@@ -102,14 +106,14 @@ async def page(service: Ours, who: Reader, name: Study) -> Response:
 @router.post(
     "/check", responses={200: {"model": Checked}}, openapi_extra=STUDY_FILE, summary="Check a study file"
 )
-async def check(service: Ours, who: Reader, sent: StudyFile) -> Response:
+async def check(service: CurrentService, who: Reader, sent: StudyFile) -> Response:
     """Lists the faults of a study file with their lines; without faults, says what the file asks for."""
     found = await service.check(*sent)
     return _json(encode({"faults": found["faults"], "about": found["about"]}))
 
 
 @router.post("/plan", responses={200: {"model": PlanShape}}, openapi_extra=STUDY_FILE, summary="Plan a study")
-async def plan(service: Ours, who: Submitter, sent: StudyFile, questions: Questions) -> Response:
+async def plan(service: CurrentService, who: Submitter, sent: StudyFile, questions: Questions) -> Response:
     """Estimates trials, steps, time and cost of a study by training a few steps on this machine."""
     found = await service.check(*sent)
     if found["faults"]:

@@ -30,7 +30,7 @@ class RayBusy(RayAway):
     retry_after_s = AGAIN_S
 
 
-class Errands:
+class RayCalls:
     """Lets some calls wait for Ray at once; others wait their turn. For one event loop."""
 
     def __init__(self, most: int) -> None:
@@ -52,15 +52,15 @@ class Errands:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-async def _questions(request: Request) -> Errands:
-    found: Errands = request.app.state.questions
+async def _questions(request: Request) -> RayCalls:
+    found: RayCalls = request.app.state.questions
     return found
 
 
-async def _deeds(request: Request) -> Errands:
-    found: Errands = request.app.state.deeds
+async def _deeds(request: Request) -> RayCalls:
+    found: RayCalls = request.app.state.actions
     return found
 
 
-Questions = Annotated[Errands, Depends(_questions)]
-Deeds = Annotated[Errands, Depends(_deeds)]  # apart from those: however many ask, a study can be stopped
+Questions = Annotated[RayCalls, Depends(_questions)]
+Actions = Annotated[RayCalls, Depends(_deeds)]  # apart from those: however many ask, a study can be stopped

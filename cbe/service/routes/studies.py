@@ -11,15 +11,15 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 
 from cbe.errors import CbeError
-from cbe.service.auth.access import Ours, Reader, Submitter
+from cbe.service.auth.access import CurrentService, Reader, Submitter
 from cbe.service.isolated_tasks import config_error
 from cbe.service.routes.bodies import STUDY_FILE, StudyFile, text_of
 from cbe.service.routes.names import Limit, Offset, Study, Text
-from cbe.service.routes.ray_calls import Deeds, Questions
+from cbe.service.routes.ray_calls import Actions, Questions
 from cbe.service.routes.streams import Live, redacted
 from cbe.service.service import Service
 from cbe.service.web.http_errors import Conflict, NotFound
-from cbe.service.web.schemas import Change, Resume, StandingShape, Studies, StudyShape
+from cbe.service.web.schemas import Change, Resume, Studies, StudyShape, StudyStatusShape
 from cbe.store.folder import STUDY_FILE as FILE
 from cbe.store.redact import redact
 
@@ -29,7 +29,7 @@ router = APIRouter(prefix="/api", tags=["studies"])
 
 @router.get("/studies", responses={200: {"model": Studies}}, summary="List studies")
 async def list_studies(
-    service: Ours,
+    service: CurrentService,
     who: Reader,
     state: Text = None,
     owner: Text = None,
@@ -48,28 +48,28 @@ async def list_studies(
     status_code=201,
     openapi_extra=STUDY_FILE,
     responses={
-        201: {"model": StandingShape, "description": "Taken into the queue"},
-        200: {"model": StandingShape, "description": "The same file was submitted before"},
+        201: {"model": StudyStatusShape, "description": "Taken into the queue"},
+        200: {"model": StudyStatusShape, "description": "The same file was submitted before"},
     },
     summary="Submit a study",
 )
 async def submit(
-    service: Ours,
+    service: CurrentService,
     who: Submitter,
     sent: StudyFile,
-    deeds: Deeds,
+    actions: Actions,
     priority: Annotated[int, Query(ge=-100, le=100)] = 0,
 ) -> Response:
     """Takes a study file. The same file again is the same study; another file under its name is refused."""
     found = await service.check(*sent)
     if found["faults"]:
         raise config_error(found["faults"])
-    name, new = await deeds.run(service.submit, found["values"], who, priority)
+    name, new = await actions.run(service.submit, found["values"], who, priority)
     return await _study_status(service, name, 201 if new else 200)
 
 
 @router.get("/studies/{name}", responses={200: {"model": StudyShape}}, summary="Show a study and its trials")
-async def show(service: Ours, who: Reader, name: Study) -> Response:
+async def show(service: CurrentService, who: Reader, name: Study) -> Response:
     """Shows a study with all its trials."""
     found = service.study_watcher.get(name)
     if found is None:
@@ -89,7 +89,7 @@ async def show(service: Ours, who: Reader, name: Study) -> Response:
     responses=text_of("text/yaml", "object"),
     summary="Get a study's file",
 )
-async def file(service: Ours, who: Reader, name: Study) -> Response:
+async def file(service: CurrentService, who: Reader, name: Study) -> Response:
     """Gives the study's YAML file."""
     folder = await service.find(name)
     content = await asyncio.to_thread(folder.read, FILE)
@@ -98,44 +98,48 @@ async def file(service: Ours, who: Reader, name: Study) -> Response:
 
 @router.patch(
     "/studies/{name}",
-    responses={200: {"model": StandingShape}},
+    responses={200: {"model": StudyStatusShape}},
     summary="Change a study's budget, space or priority",
 )
-async def amend(service: Ours, who: Submitter, name: Study, change: Change, deeds: Deeds) -> Response:
+async def amend(
+    service: CurrentService, who: Submitter, name: Study, change: Change, actions: Actions
+) -> Response:
     """Changes what leaves the study's trials comparable: its budget, search space or priority."""
-    await deeds.run(service.amend, name, who, change.settings, change.priority)
+    await actions.run(service.amend, name, who, change.settings, change.priority)
     return await _study_status(service, name)
 
 
-@router.post("/studies/{name}/stop", responses={200: {"model": StandingShape}}, summary="Stop a study")
-async def stop(service: Ours, who: Submitter, name: Study, deeds: Deeds, now: bool = False) -> Response:
+@router.post("/studies/{name}/stop", responses={200: {"model": StudyStatusShape}}, summary="Stop a study")
+async def stop(
+    service: CurrentService, who: Submitter, name: Study, actions: Actions, now: bool = False
+) -> Response:
     """Removes a study from the queue, or stops it; `now` does not wait for its trials' checkpoints."""
-    await deeds.run(service.stop, name, who, now=now)
+    await actions.run(service.stop, name, who, now=now)
     return await _study_status(service, name)
 
 
-@router.post("/studies/{name}/resume", responses={200: {"model": StandingShape}}, summary="Resume a study")
+@router.post("/studies/{name}/resume", responses={200: {"model": StudyStatusShape}}, summary="Resume a study")
 async def resume(
-    service: Ours, who: Submitter, name: Study, deeds: Deeds, given: Resume | None = None
+    service: CurrentService, who: Submitter, name: Study, actions: Actions, given: Resume | None = None
 ) -> Response:
     """Continues a study where it stopped, with a larger budget if one is given."""
-    await deeds.run(service.resume, name, who, given.settings if given else None)
+    await actions.run(service.resume, name, who, given.settings if given else None)
     return await _study_status(service, name)
 
 
 @router.delete("/studies/{name}", status_code=204, response_class=Response, summary="Delete a study")
 async def delete(
-    service: Ours,
+    service: CurrentService,
     who: Submitter,
     name: Study,
-    deeds: Deeds,
+    actions: Actions,
     confirm: Annotated[str, Query(max_length=64, description="The study's name again")] = "",
 ) -> Response:
     """Deletes a study and all its results. This cannot be undone."""
     await service.find(name)
     if confirm != name:
         raise Conflict(f"{name}: is deleted for good with all its results; say so with ?confirm={name}")
-    await deeds.run(service.delete, name, who)
+    await actions.run(service.delete, name, who)
     await service.study_watcher.look()
     return Response(status_code=204)
 
@@ -148,7 +152,7 @@ async def delete(
 )
 async def logs(
     request: Request,
-    service: Ours,
+    service: CurrentService,
     who: Reader,
     name: Study,
     questions: Questions,
@@ -172,7 +176,7 @@ async def logs(
 @router.get(
     "/events", response_class=Response, responses=text_of("text/event-stream"), summary="Follow all studies"
 )
-async def events(request: Request, service: Ours, who: Reader) -> Response:
+async def events(request: Request, service: CurrentService, who: Reader) -> Response:
     """Sends the state of all studies now and after each change, as server-sent events."""
     return Live(request, who, service.study_watcher.listen(), "text/event-stream")
 
@@ -183,7 +187,7 @@ async def events(request: Request, service: Ours, who: Reader) -> Response:
     responses=text_of("text/event-stream"),
     summary="Follow a study",
 )
-async def study_events(request: Request, service: Ours, who: Reader, name: Study) -> Response:
+async def study_events(request: Request, service: CurrentService, who: Reader, name: Study) -> Response:
     """Sends the state of a study and its trials now and after each change, as server-sent events."""
     await service.find(name)
     return Live(request, who, service.study_watcher.listen_to(name), "text/event-stream")

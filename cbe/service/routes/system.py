@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
 from cbe import __version__
-from cbe.service.auth.access import Admin, Ours, Reader, is_open
+from cbe.service.auth.access import Admin, CurrentService, Reader, is_open
 from cbe.service.live.study_watcher import encode
 from cbe.service.routes.bodies import text_of
 from cbe.service.routes.ray_calls import Questions
@@ -29,7 +29,7 @@ async def healthz() -> Health:
     responses={200: {"model": Ready}, 503: {"model": Ready}},
     summary="Are the store and the cluster reachable?",
 )
-async def readyz(service: Ours) -> Response:
+async def readyz(service: CurrentService) -> Response:
     """Says whether the store and the cluster answer; /api/problems says why not, to those with a token."""
     store = "away" if service.study_watcher.problem else "ok"
     ray = "away" if service.reconciler.problem else "ok"
@@ -52,20 +52,22 @@ async def me(request: Request, who: Reader) -> Me:
 
 
 @router.get("/api/cluster", responses={200: {"model": Cluster}}, summary="Show the cluster")
-async def cluster(service: Ours, who: Reader, questions: Questions) -> Response:
+async def cluster(service: CurrentService, who: Reader, questions: Questions) -> Response:
     """Lists the cluster's nodes, and how much of their resources is used."""
     found = await questions.run(service.jobs.resources)
     return Response(encode(found), media_type="application/json")
 
 
 @router.get("/api/problems", summary="Show current problems")
-async def problems(service: Ours, who: Reader) -> dict[str, str | None]:
+async def problems(service: CurrentService, who: Reader) -> dict[str, str | None]:
     """Says why the store or the cluster did not answer lately."""
     return {"store": service.study_watcher.problem, "ray": service.reconciler.problem}
 
 
 @router.get("/api/audit", responses={200: {"model": Events}}, summary="Read the audit log")
-async def audit(service: Ours, who: Admin, limit: Annotated[int, Query(ge=1, le=10_000)] = 100) -> Response:
+async def audit(
+    service: CurrentService, who: Admin, limit: Annotated[int, Query(ge=1, le=10_000)] = 100
+) -> Response:
     """Lists who did what, the latest first."""
     found = await asyncio.to_thread(service.audit.latest, limit)
     return Response(encode({"events": found}), media_type="application/json")

@@ -10,7 +10,7 @@ from fastapi.responses import Response
 
 from cbe.errors import InputError
 from cbe.service import isolated_tasks
-from cbe.service.auth.access import Ours, Reader
+from cbe.service.auth.access import CurrentService, Reader
 from cbe.service.live.study_watcher import encode
 from cbe.service.routes.names import Limit, Offset, Study, Text, Trial, TrialQuery
 from cbe.service.trials import trial as trial_of
@@ -24,7 +24,7 @@ router = APIRouter(prefix="/api/studies/{name}", tags=["trials"])
 
 @router.get("/trials", responses={200: {"model": Trials}}, summary="List trials")
 async def list_trials(
-    service: Ours,
+    service: CurrentService,
     who: Reader,
     name: Study,
     state: Text = None,
@@ -41,7 +41,9 @@ async def list_trials(
 
 
 @router.get("/trials/{trial}", responses={200: {"model": TrialShape}}, summary="Show a trial")
-async def show_trial(request: Request, service: Ours, who: Reader, name: Study, trial: Trial) -> Response:
+async def show_trial(
+    request: Request, service: CurrentService, who: Reader, name: Study, trial: Trial
+) -> Response:
     """Shows a trial: its config, curve and events, and the command that trains it again."""
     await service.find(name)
     try:
@@ -57,7 +59,7 @@ async def show_trial(request: Request, service: Ours, who: Reader, name: Study, 
 
 @router.get("/metrics", responses={200: {"model": Metrics}}, summary="Get learning curves")
 async def metrics(
-    service: Ours,
+    service: CurrentService,
     who: Reader,
     name: Study,
     trial: TrialQuery = None,
@@ -67,7 +69,7 @@ async def metrics(
     """Gives the evaluations of a study's trials, or of one trial, by trial and step."""
     await service.find(name)
     given = (service.store.uri, name, trial, limit, offset)
-    return _json(await service.apart.answer(isolated_tasks.metrics, *given, timeout_s=METRICS_S))
+    return _json(await service.isolated.answer(isolated_tasks.metrics, *given, timeout_s=METRICS_S))
 
 
 def _json(content: bytes) -> Response:

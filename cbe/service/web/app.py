@@ -24,7 +24,7 @@ from cbe.service.isolated_tasks import MOST_FAULTS, plain_fault
 from cbe.service.live import metrics
 from cbe.service.queue.ray_jobs import RayAway
 from cbe.service.routes import answers, pages, studies, system, trials
-from cbe.service.routes.ray_calls import MOST_ACTING, MOST_ASKING, Errands, RayBusy
+from cbe.service.routes.ray_calls import MOST_ACTING, MOST_ASKING, RayBusy, RayCalls
 from cbe.service.routes.streams import Streams
 from cbe.service.service import Service
 from cbe.service.web.http_errors import (
@@ -83,7 +83,7 @@ def create_app(
         await service.study_watcher.start()
         yield
         await service.study_watcher.stop()
-        for each in (app.state.questions, app.state.deeds):
+        for each in (app.state.questions, app.state.actions):
             each.close()
         service.close()
 
@@ -101,7 +101,7 @@ def create_app(
     app.state.public, app.state.origin = public, origin_of(public) if public else None
     app.state.opened, app.state.opened_at = False, -math.inf  # see access.is_open
     app.state.streams = Streams()
-    app.state.questions, app.state.deeds = Errands(MOST_ASKING), Errands(MOST_ACTING)
+    app.state.questions, app.state.actions = RayCalls(MOST_ASKING), RayCalls(MOST_ACTING)
     app.state.figures = metrics.Figures(service.study_watcher, service.reconciler)
     for routes in (system, studies, trials, answers, pages):
         app.include_router(routes.router)

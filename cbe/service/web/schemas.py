@@ -52,7 +52,7 @@ class Me(BaseModel):
     open: bool  # no token is needed
 
 
-class StandingShape(BaseModel):
+class StudyStatusShape(BaseModel):
     study: str
     question: str
     state: str
@@ -82,7 +82,7 @@ class StandingShape(BaseModel):
 
 class Studies(BaseModel):
     total: int
-    studies: list[StandingShape]
+    studies: list[StudyStatusShape]
 
 
 class Row(BaseModel):
@@ -101,7 +101,7 @@ class TrialRow(Row):
     objective: float | None
 
 
-class StudyShape(StandingShape):
+class StudyShape(StudyStatusShape):
     optuna: str
     trials: list[TrialRow]
 

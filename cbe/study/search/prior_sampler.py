@@ -61,7 +61,10 @@ class PriorSampler(BaseSampler):
     def __init__(
         self, search: Mapping[str, Parameter], base: Mapping[str, Any], seed: int, startup: int
     ) -> None:
-        """`startup` trials end before a model is fitted; `base` has the values of what is not searched."""
+        """`startup` trials end or wait at a rung before a model is fitted.
+
+        `base` has the values of what is not searched.
+        """
         self._search, self._startup = search, startup
         self._space: dict[str, BaseDistribution] = {key: p.distribution() for key, p in search.items()}
         self._places = Places(search, base)

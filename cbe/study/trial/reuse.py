@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from cbe.errors import ConfigError, InputError
 from cbe.spec import StudyConfig, TrainConfig
 from cbe.spec.identity import config_id
-from cbe.spec.metrics import REPORTED
+from cbe.spec.metrics import REPORTED, SUMMARIES, SUMMARIZED
 from cbe.spec.search import applicable, values_of
 from cbe.spec.terms import Pair, Role
 from cbe.ssl import resolve
@@ -41,7 +41,7 @@ Key = tuple[str, int, int]  # config, seed, label split
 _AT_ONCE = 8  # studies read
 _COPIED = (
     *("step", "best_step", "parameters", "macs", "split", "device", "node"),
-    *(f"{which}_{kind}_error" for which in ("last", "median", "best") for kind in ("validation", "test")),
+    *(f"{which}_{metric}" for which in SUMMARIES for metric in SUMMARIZED),
 )
 _ABOUT = ("trial", "role", "seed", "label_split", "config_id", "config", "steps", "wall_s")
 _MATRICES = {"validation": "confusion", "pseudo": "pseudo_confusion"}

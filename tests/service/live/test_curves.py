@@ -26,7 +26,7 @@ def asked(store: Path, *paths: str) -> list[httpx.Response]:
             async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as caller:
                 return [await caller.get(f"/api/studies/made/metrics{path}") for path in paths]
         finally:
-            service.apart.close()
+            service.isolated.close()
 
     return asyncio.run(ask())
 

@@ -591,7 +591,7 @@ def test_a_service_that_ends_leaves_nobody_waiting_and_nothing_running(
     with ThreadPoolExecutor(2) as pool:
         query = pool.submit(service.http.post, "/api/sql", json={"query": f"select {ENDLESS_SQL}"})
         events = pool.submit(service.http.get, "/api/events")
-        left = until(lambda: apart(service), SOON_S, "the query")
+        left = until(lambda: isolated(service), SOON_S, "the query")
         until(lambda: "cbe_listeners 1.0" in service.http.get("/metrics").text, SOON_S, "the listener")
         service.process.send_signal(number)
         service.process.wait(SOON_S)
@@ -603,7 +603,7 @@ def test_a_service_that_ends_leaves_nobody_waiting_and_nothing_running(
     assert "Traceback" not in service.log.read_text()
 
 
-def apart(service: Served) -> set[int]:
+def isolated(service: Served) -> set[int]:
     """The processes that work for the service at this moment: children of the one that makes them."""
     parents = {}
     for entry in Path("/proc").iterdir():

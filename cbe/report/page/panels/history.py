@@ -17,7 +17,7 @@ _MANY = 500  # trials: of more, marks are small
 
 
 def history(evidence: Evidence) -> Panel | None:
-    ended = [row for row in evidence.search if row["state"] != "running"]
+    ended = [row for row in evidence.search if row["state"] not in ("running", "paused")]
     ended.sort(key=lambda row: (row["updated"] is None, row["updated"], row["trial"]))
     places = {row["trial"]: place for place, row in enumerate(ended, start=1)}
     valued = [row for row in ended if is_finite(row["objective"])]
