@@ -111,8 +111,8 @@ def test_cost_counts_a_linear_layer_at_every_token() -> None:
 
 
 def test_nothing_of_a_backbone_is_built_to_check_a_file_and_to_choose_what_to_search() -> None:
-    found = default_search(config("tokens-20", "channel"))
-    assert found["ensemble.private_channels"].int_ == (1, 5)
+    found = default_search(config("tokens-20", "channel"))["ensemble.private_channels"]
+    assert (found.kind, found.low, found.high) == ("int", 1, 5)
 
 
 @pytest.mark.parametrize(
