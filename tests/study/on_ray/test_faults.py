@@ -49,6 +49,7 @@ def test_a_trial_whose_process_is_killed_goes_on_from_its_checkpoint(tmp_path: P
     assert folder.table("metrics").num_rows == 3
 
 
+@pytest.mark.timeout(600)  # beside the other lanes it waits long for a process
 def test_two_workers_train_as_one_does_when_one_is_killed_and_are_pruned_without_a_trace(
     tmp_path: Path,
 ) -> None:
