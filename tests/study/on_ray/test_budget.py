@@ -263,7 +263,7 @@ def test_a_study_that_needs_more_stops_at_its_budget_keeps_all_and_goes_on_with_
         def went_on(trial: str) -> bool:
             return bool((progress.ledger.rows[trial]["step"] or 0) > (found[trial]["step"] or 0))
 
-        until(lambda: all(went_on(trial) for trial in found), what="reports")
+        until(lambda: all(went_on(trial) for trial in found), 240, what="reports")
         ask_to_stop(folder)
 
     more = study(**given, budget={"trials": 2, "usd": 90_000})
