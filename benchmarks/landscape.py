@@ -95,7 +95,7 @@ def plans() -> dict[str, Plan]:
             "eval_every": 25,
         },
     )
-    return {"digits": Plan(digits, 258, 6), "fashion": Plan(fashion, 38, 3)}
+    return {"digits": Plan(digits, 258, 6), "fashion": Plan(fashion, 78, 4)}
 
 
 def run_one(name: str, number: int, pair: int) -> dict[str, Any]:

@@ -289,8 +289,8 @@ def _curves(folder: StudyFolder, ledger: Ledger) -> Iterator[Curve]:
 
 
 def _searched(ledger: Ledger, trial: str, reports: Reports) -> Iterator[Curve]:
-    """The curve of a trial, where the scheduler would have judged it."""
+    """The curve of a trial of the search."""
     row, metric = ledger.rows[trial], ledger.study.objectives[0].metric
-    if row["role"] == "search" and not row["preset"]:
+    if row["role"] == "search":
         objective = [(each["step"], each[metric]) for each in reports if each.get(metric) is not None]
-        yield Curve(trial, objective, pair_of(row))
+        yield Curve(trial, objective, pair_of(row), row["preset"])

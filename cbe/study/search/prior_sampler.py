@@ -27,6 +27,7 @@ from scipy.special import ndtr
 
 from cbe.spec import Parameter
 from cbe.study.search.coordinates import Places
+from cbe.study.search.forecast import scores
 from cbe.study.search.gaussian_process import GaussianProcess
 from cbe.study.search.transfer import FROM
 
@@ -200,21 +201,6 @@ def expected_ends(trials: Sequence[FrozenTrial], sign: int) -> tuple[Array, Arra
             ]
             found[n] = sign * (curves[n][last] + (float(np.median(gains)) if gains else 0.0))
     return np.where(np.isnan(found), math.inf, found), whole
-
-
-def scores(values: Array) -> Array:
-    """Values on a scale on which the best ones are apart: their logarithms, where all are above 0.
-
-    What went wrong is as bad as the worst.
-    """
-    known = values[np.isfinite(values)]
-    if not len(known):
-        return np.zeros(len(values))
-    found = np.minimum(values, known.max())
-    if known.min() < 0 or not known.max():
-        return np.asarray(found)
-    least = 0.05 * (np.median(known) or known.max())  # 0 where the values are too small for a number
-    return np.asarray(np.log(found + least) if least else found)
 
 
 def log_improvement(best: float, mean: Array, deviation: Array) -> Array:

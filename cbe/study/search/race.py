@@ -2,7 +2,8 @@
 
 Ray's own ASHA decides once, when a trial reports: those not among the best so far are stopped. Here a trial
 waits at its rung with its checkpoint, and goes on as soon as it is among the best 1/reduction of those that
-have reached the rung.
+have reached the rung, or has a fair chance to end ahead of all others (`forecast`). So a race saves much
+where a rung says much about the end, and drops few where it says little.
 """
 
 from __future__ import annotations
@@ -15,9 +16,14 @@ from typing import Any
 import cbe.environment  # noqa: F401  before Ray
 
 # isort: split
+import numpy as np
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import ConcurrencyLimiter
+
+from cbe.study.search.forecast import chances_to_lead
+
+FAIR_CHANCE = 0.2  # of ending ahead of all others, with which a trial goes on
 
 
 class Race(TrialScheduler):
@@ -28,6 +34,7 @@ class Race(TrialScheduler):
     def __init__(
         self,
         rungs: Sequence[int],
+        steps: int,
         reduction: int,
         metric: str,
         mode: str,
@@ -35,23 +42,39 @@ class Race(TrialScheduler):
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._judges = judges
-        self._rungs, self._reduction = tuple(rungs), reduction
+        self._rungs, self._steps, self._reduction = tuple(rungs), steps, reduction
         self._objective, self._sign = metric, 1 if mode == "min" else -1
+        # Values at each rung, lower being better: of trials that are judged, and of those that never are.
         self._scores: list[dict[str, float]] = [{} for _ in rungs]
+        self._beside: list[dict[str, float]] = [{} for _ in rungs]
+        self._ends: dict[str, float] = {}  # of both
+        self._ranking: dict[int, tuple[tuple[int, ...], list[str], int]] = {}  # as it was last
         self._passed: list[set[str]] = [set() for _ in rungs]
         self._paused: dict[str, tuple[Trial, int]] = {}  # those that wait, and at which rung
         self._promoted: dict[str, Trial] = {}  # those that have a place and are about to go on
         self._failed: set[str] = set()
 
-    def replay(self, name: str, curve: Iterable[tuple[int, float]]) -> None:
+    def replay(self, name: str, curve: Iterable[tuple[int, float]], judged: bool = True) -> None:
         """Takes in a trial that ended before the study was resumed."""
         points = list(curve)
+        for step, value in points:
+            self._note(name, step, value, judged)
         for rung, step in enumerate(self._rungs):
-            reached = [value for at, value in points if at >= step]
-            if reached:
-                self._scores[rung][name] = reached[0]
-            if len(reached) > 1:
+            if judged and sum(at >= step for at, _ in points) > 1:
                 self._passed[rung].add(name)
+
+    def observe(self, trial: Trial, result: dict[str, Any]) -> None:
+        """Takes in a report of a trial that is not judged, on the pair of those that are."""
+        self._note(_name(trial), result["step"], result.get(self._objective), judged=False)
+
+    def _note(self, name: str, step: int, value: float | None, judged: bool) -> None:
+        """The first value at or behind a rung is what counts: a trial that lost its process may repeat it."""
+        found = math.nan if value is None else self._sign * float(value)
+        for rung, at in enumerate(self._rungs):
+            if step >= at:
+                (self._scores if judged else self._beside)[rung].setdefault(name, found)
+        if step >= self._steps and math.isfinite(found):
+            self._ends.setdefault(name, found)
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         self._failed.discard(_name(trial))  # Tune adds a trial again that it recovers
@@ -61,12 +84,11 @@ class Race(TrialScheduler):
                 self._passed[rung].add(_name(trial))
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        name, value = _name(trial), result.get(self._objective)
+        name = _name(trial)
+        self._note(name, result["step"], result.get(self._objective), judged=True)
         for rung, step in enumerate(self._rungs):
             if step > result["step"]:
                 break
-            # The first is what counts: a trial that lost its process may report a rung again.
-            self._scores[rung].setdefault(name, math.nan if value is None else float(value))
             if name in self._passed[rung]:
                 continue
             if name not in self._best(rung):
@@ -120,16 +142,26 @@ class Race(TrialScheduler):
     def _by_step(self) -> Iterator[tuple[set[str], int]]:
         return zip(self._passed, self._rungs, strict=True)
 
-    def _ranked(self, rung: int) -> list[str]:
-        """The trials that have reached a rung, the best first; those that failed are left out."""
-        scores = {
-            name: self._sign * at for name, at in self._scores[rung].items() if name not in self._failed
-        }
-        return sorted(scores, key=lambda name: (math.isnan(scores[name]), scores[name], name))
-
     def _best(self, rung: int, least: int = 0) -> list[str]:
-        ranked = self._ranked(rung)
-        return ranked[: max(least, len(ranked) // self._reduction)]
+        """The trials that may pass a rung, the best first; those that failed are left out."""
+        key = (len(self._scores[rung]), len(self._ends), len(self._failed))
+        if rung not in self._ranking or self._ranking[rung][0] != key:
+            self._ranking[rung] = (key, *self._ranked(rung))
+        _, ranked, promising = self._ranking[rung]
+        return ranked[: max(least, len(ranked) // self._reduction, promising)]
+
+    def _ranked(self, rung: int) -> tuple[list[str], int]:
+        """The trials that have reached a rung, the best first, and how many have a fair chance to lead."""
+        scores = {name: at for name, at in self._scores[rung].items() if name not in self._failed}
+        ranked = sorted(scores, key=lambda name: (math.isnan(scores[name]), scores[name], name))
+        there = {**self._beside[rung], **scores}
+        ended = [name for name in self._ends if math.isfinite(there.get(name, math.nan))]
+        chances = chances_to_lead(
+            np.array([scores[name] for name in ranked]),
+            np.array([there[name] for name in ended]),
+            np.array([self._ends[name] for name in ended]),
+        )
+        return ranked, int((chances >= FAIR_CHANCE).sum())
 
     def _promote(self, controller: Any) -> None:
         """Gives free places to paused trials that are among the best, at the highest rung first."""

@@ -22,7 +22,7 @@ from ray.tune.schedulers import (
 )
 
 from cbe.spec import Parameter, StudyConfig
-from cbe.spec.terms import Pair
+from cbe.spec.terms import Pair, Preset
 from cbe.study.search.race import Race
 
 
@@ -32,6 +32,7 @@ class Curve(NamedTuple):
     trial: str
     objective: Iterable[tuple[int, float]]
     pair: Pair | None = None  # None: the first
+    preset: Preset | None = None  # one of the fixed configs, which are never judged
 
 
 Judges = Callable[[Trial], bool]
@@ -41,9 +42,10 @@ Curves = Iterable[Curve | tuple[str, Iterable[tuple[int, float]]]]
 class Judge(TrialScheduler):
     """Lets a scheduler judge what the search samples; fixed configs and confirmations run to their end."""
 
-    def __init__(self, inner: TrialScheduler, judges: Judges) -> None:
+    def __init__(self, inner: TrialScheduler, judges: Judges, compares: Judges) -> None:
+        """`compares` tells which trials show how those that are judged would go on, themselves included."""
         super().__init__()  # type: ignore[no-untyped-call]
-        self._inner, self._judges = inner, judges
+        self._inner, self._judges, self._compares = inner, judges, compares
 
     def replay(self, study: StudyConfig, curves: Curves) -> None:
         """Takes in trials that have ended elsewhere: before the study was resumed, or in another study."""
@@ -61,8 +63,11 @@ class Judge(TrialScheduler):
             self._inner.on_trial_add(no_searcher, trial)
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        if self._judges(trial) and "error_class" not in result and "paused" not in result:
-            return str(self._inner.on_trial_result(tune_controller, trial, result))
+        if "error_class" not in result and "paused" not in result:
+            if self._judges(trial):
+                return str(self._inner.on_trial_result(tune_controller, trial, result))
+            if isinstance(self._inner, Race) and self._compares(trial):
+                self._inner.observe(trial, result)
         return str(TrialScheduler.CONTINUE)
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
@@ -128,24 +133,32 @@ class _Population(PopulationBasedTraining):
 
 def scheduler(study: StudyConfig, curves: Curves = ()) -> Judge:
     """The study's scheduler; `curves` are those of trials that ended before, against which new ones stand."""
-    made = Judge(SCHEDULERS[study.scheduler.name](study), _judges(study))
+    made = Judge(SCHEDULERS[study.scheduler.name](study), _judges(study), _compares(study))
     made.replay(study, curves)
     return made
 
 
 def _judges(study: StudyConfig) -> Judges:
     """Whether a trial may be stopped: one that was sampled and is not on a further pair of a race."""
+    compares = _compares(study)
+    return lambda trial: compares(trial) and not trial.config["preset"]
+
+
+def _compares(study: StudyConfig) -> Judges:
+    """Whether a trial of the search is on the pair on which trials are judged."""
     first = study.pairs[0] if study.scheduler.name == "race" else None
 
-    def judges(trial: Trial) -> bool:
-        sampled = trial.config["role"] == "search" and not trial.config["preset"]
-        return sampled and first in (None, tuple(trial.config.get("pair") or first or ()))
+    def compares(trial: Trial) -> bool:
+        searches = trial.config["role"] == "search"
+        return searches and first in (None, tuple(trial.config.get("pair") or first or ()))
 
-    return judges
+    return compares
 
 
 def _replay_asha(made: ASHAScheduler, study: StudyConfig, curves: Curves) -> None:
-    for name, curve, *_ in curves:
+    for name, curve, _, preset in (Curve(*each) for each in curves):
+        if preset:
+            continue
         past: Any = SimpleNamespace(trial_id=f"past-{name}")
         nobody: Any = None
         made.on_trial_add(nobody, past)
@@ -157,7 +170,7 @@ def _replay_race(made: Race, study: StudyConfig, curves: Curves) -> None:
     for given in curves:
         curve = given if isinstance(given, Curve) else Curve(*given)
         if curve.pair in (None, study.pairs[0]):
-            made.replay(curve.trial, curve.objective)
+            made.replay(curve.trial, curve.objective, judged=not curve.preset)
 
 
 def _target(study: StudyConfig) -> dict[str, Any]:
@@ -218,6 +231,7 @@ def _race(study: StudyConfig) -> TrialScheduler:
     metric = study.objectives[0].metric
     return Race(
         study.scheduler.rung_steps(study.training),
+        study.training.steps,
         study.scheduler.reduction,
         metric,
         _mode(study),
