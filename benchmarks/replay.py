@@ -4,8 +4,8 @@ A config that the landscape does not have is answered by the recorded one that i
 no other in this replay: two configs never end the same, however near. Each dimension counts by how much it
 explains the error on record (`Landscape.check` says how well this works on configs left out). What a run of
 the search reports is what was recorded. A run of the confirmation, on a pair that nobody has seen, is drawn:
-the config's mean plus its deviation on a recorded pair, the same pair for all configs, enlarged for the few
-pairs that the mean is of.
+the config's mean plus a random mixture of its deviations on the recorded pairs. All configs share the mixture's
+normal weights, so that what is drawn has the means and covariances on record.
 """
 
 from __future__ import annotations
@@ -146,7 +146,8 @@ class Draw:
     def __init__(self, landscape: Landscape, seed: int) -> None:
         self._land, rng = landscape, np.random.default_rng(seed)
         self._search = rng.permutation(landscape.search_pairs)
-        self._confirm = rng.integers(landscape.error.shape[1], size=1000)
+        pairs = landscape.error.shape[1]
+        self._mixtures = rng.standard_normal((1000, pairs)) / math.sqrt(pairs - 1)
         self._stands_for: dict[str, int] = {}  # recorded configs by point
         self._free = {*range(len(landscape.configs))} - {BASE}
 
@@ -160,16 +161,19 @@ class Draw:
 
     def curve(self, config: int, number: int, fresh: bool = False) -> list[dict[str, float]]:
         """What a run reports on the search's n-th pair, or on the n-th fresh one."""
-        pair = self._confirm[number] if fresh else self._search[number]
-        error, loss = self._land.error[config, pair], self._land.loss[config, pair]
         if fresh:
-            pairs = self._land.error.shape[1]
-            mean = self._land.error[config].mean(axis=0)
-            error = np.clip(mean + math.sqrt(pairs / (pairs - 1)) * (error - mean), 0.0, 1.0)
+            error, loss = (self._mixed(each[config], number) for each in (self._land.error, self._land.loss))
+        else:
+            pair = self._search[number]
+            error, loss = self._land.error[config, pair], self._land.loss[config, pair]
         return [
             {"step": step, "validation_error": float(e), "validation_loss": float(one)}
             for step, e, one in zip(self._land.steps, error, loss, strict=True)
         ]
+
+    def _mixed(self, runs: Array, number: int) -> Array:
+        mean = runs.mean(axis=0)
+        return cast(Array, np.maximum(0.0, mean + self._mixtures[number] @ (runs - mean)))
 
 
 class Replay:
