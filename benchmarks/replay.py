@@ -4,8 +4,8 @@ A config that the landscape does not have is answered by the recorded one that i
 no other in this replay: two configs never end the same, however near. Each dimension counts by how much it
 explains the error on record (`Landscape.check` says how well this works on configs left out). What a run of
 the search reports is what was recorded. A run of the confirmation, on a pair that nobody has seen, is drawn:
-the config's mean plus a random mixture of its deviations on the recorded pairs. All configs share the mixture's
-normal weights, so that what is drawn has the means and covariances on record.
+the config's mean plus a random mixture of its deviations on the recorded pairs. All configs share the normal
+weights of the mixture, so that what is drawn has the means and covariances on record.
 """
 
 from __future__ import annotations

@@ -12,9 +12,13 @@ of the pairs; the final one has the others.
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy: every core has a replay of its own
+
+# isort: split
 import argparse
 import json
-import os
 import statistics
 import time
 from collections import Counter
