@@ -26,14 +26,6 @@ from cbe.store.folder import StudyFolder
 _HERE = "cbe.report.page"
 
 
-def write_report(folder: StudyFolder, path: Path, again: str | None = None) -> int:
-    """Writes a study's report and says its size in bytes.
-
-    `again` is the command that makes the report again, as the reader can type it.
-    """
-    return save(lambda: render(folder, again), path, folder.name)
-
-
 def save(page: Callable[[], str], path: Path, name: str) -> int:
     """Writes a page once it is made, and says its size in bytes; neither replaces a folder nor makes one."""
     if path.is_dir():
