@@ -93,7 +93,7 @@ def _print(bill: Bill, hours: float) -> None:
     from rich.text import Text
 
     from cbe.cli.console import out, say
-    from cbe.cli.studies import plain_table
+    from cbe.cli.study_view import plain_table
 
     if not bill.head and not bill.workers:
         say(f"{bill.file}: no machines but the one at hand; costs nothing more")

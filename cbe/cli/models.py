@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from cbe.cli import stores
-from cbe.cli.studies import AsJson, Name, plain_table
+from cbe.cli.studies import AsJson, Name
+from cbe.cli.study_view import plain_table
 from cbe.errors import DataError
 from cbe.words import NOTHING, clean, figure
 

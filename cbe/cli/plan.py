@@ -11,7 +11,7 @@ import typer
 
 from cbe.cli import data, forecast, stores
 from cbe.cli.run import Settings
-from cbe.cli.studies import plain_table
+from cbe.cli.study_view import plain_table
 from cbe.errors import InputError
 from cbe.spec import StudyConfig, read_config
 from cbe.words import plural, span

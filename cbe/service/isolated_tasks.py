@@ -15,7 +15,9 @@ import yaml
 
 from cbe.errors import ConfigError, Fault, InputError
 from cbe.spec import StudyConfig
-from cbe.spec.files import Place, parse, read_config_text, where_in
+from cbe.spec.faults import KeyPath, where_in
+from cbe.spec.files import read_config_text
+from cbe.spec.yaml_text import parse
 from cbe.store.folder import Store
 
 FILE = Path("study.yaml")
@@ -87,7 +89,7 @@ def _not_here(text: str, study: StudyConfig, store: str) -> Iterator[Fault]:
     usual = StudyConfig(name=study.name)
     lines = parse(text, FILE)[1]
 
-    def fault(place: Place, problem: str) -> Fault:
+    def fault(place: KeyPath, problem: str) -> Fault:
         return Fault(where_in(place, FILE, lines), problem, "leave it out")
 
     if study.storage.optuna is not None:

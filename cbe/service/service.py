@@ -20,15 +20,17 @@ from cbe.errors import InputError
 from cbe.report.best import best
 from cbe.service import isolated_tasks
 from cbe.service.auth.audit import Audit
-from cbe.service.auth.tokens import Failures, Holder, Role, Tokens
+from cbe.service.auth.failures import Failures
+from cbe.service.auth.tokens import Holder, Role, Tokens
 from cbe.service.isolated_pool import IsolatedPool
 from cbe.service.live.answer_cache import AnswerCache
 from cbe.service.live.study_status import StudyStatus
 from cbe.service.live.study_watcher import StudyWatcher
 from cbe.service.live.webhooks import Notice, Webhooks
 from cbe.service.queue import submissions
+from cbe.service.queue.entry import Entry, state_of
 from cbe.service.queue.ray_jobs import Jobs, RayAway
-from cbe.service.queue.reconciler import Entry, Reconciler
+from cbe.service.queue.reconciler import Reconciler
 from cbe.service.queue.submissions import Submission
 from cbe.service.web.http_errors import Conflict, Forbidden, NotFound, Taken
 from cbe.spec import StudyConfig
@@ -97,10 +99,10 @@ class Service:
         asked = said == "running" and stop_was_asked(folder)
         if said == "running" and not asked:  # a driver that has heard it and has ended takes the wish away
             said = status(folder).state
-        state, why = _state(entry, said, overview.why, asked)
+        state, reason = state_of(entry, said, overview.why, asked)
         wanted = entry.submission
         place = self.reconciler.places.get(overview.study) if state == "queued" else None
-        seen = replace(overview, state=state, why=why)
+        seen = replace(overview, state=state, why=reason)
         return StudyStatus(seen, wanted.owner, wanted.priority, wanted.submitted, place)
 
     async def check(self, text: str, is_json: bool = False) -> dict[str, Any]:
@@ -290,24 +292,6 @@ class Service:
             each.close()
         self.reconciler.stop()
         self._post.shutdown(wait=False, cancel_futures=True)
-
-
-def _state(entry: Entry, said: str, why: str | None, stop_asked: bool) -> tuple[str, str | None]:
-    """A study's state and why: out of what is wanted, what its driver said and what Ray says."""
-    wanted = entry.submission
-    if said == "running":
-        return ("stopping" if stop_asked or why else "running"), why
-    if entry.running:
-        ending = {"finished": "finished", "stopped": "stopping"}  # the driver only puts its things away
-        return ending.get(entry.heard.state, "starting"), why if entry.heard.state in ending else None
-    if entry.waiting:
-        lost = f"its driver was lost with its node ({wanted.losses}); it is started again"
-        return "queued", lost if wanted.losses else None
-    if wanted.wanted == "run" and (said in ("new", "interrupted") or not entry.heard.plain):
-        return "starting", None  # whatever an earlier driver has said
-    if wanted.failed and said != "finished":
-        return "failed", wanted.failed
-    return said, why or ("taken out of the queue" if said == "new" else None)
 
 
 def _setting(value: Any) -> str:

@@ -18,7 +18,7 @@ import torch
 from cbe.data import Dataset, ImageSet, Pool, Stats, open_dataset
 from cbe.errors import ConfigError, NonFiniteLoss
 from cbe.spec import Training
-from cbe.spec.registry import METHODS
+from cbe.spec.methods import METHODS
 from cbe.training import checkpoint
 from cbe.training.batches import Sampler
 from cbe.training.device import choose

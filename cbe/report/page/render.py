@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from cbe.errors import InputError
 from cbe.files import replace_file
-from cbe.report.page import tables
+from cbe.report.page import facts, tables
 from cbe.report.page.evidence import Evidence, gather
 from cbe.report.page.numbers import axis_title
 from cbe.report.page.panel import Panel
@@ -55,7 +55,7 @@ def to_html(evidence: Evidence, again: str) -> str:
         style=Markup(style),
         scripts=[Markup(script) for script in scripts],
         data=Markup(to_json([panel.to_plain() for panel in drawn(found)])),
-        banner=tables.banner(evidence),
+        banner=facts.banner(evidence),
         again=again,
         live=False,
     )
@@ -97,11 +97,11 @@ def content(evidence: Evidence, found: Mapping[str, Sequence[Panel]]) -> dict[st
         "ranking": tables.ranking(evidence),
         "configs": keys,
         "searched": searched,
-        "facts": tables.facts(evidence),
-        "about": tables.about(evidence),
+        "facts": facts.facts(evidence),
+        "about": facts.about(evidence),
         "trials": tables.trials(evidence),
         "spent": tables.spent(evidence),
-        "provenance": tables.provenance(evidence),
+        "provenance": facts.provenance(evidence),
         "so_far": tables.searched_best(evidence),
         "metric": axis_title(metric),
         "metric_name": METRICS[metric].title,

@@ -10,8 +10,9 @@ from cbe.report import published
 from cbe.report.tables.render import PAPER, PaperTable
 from cbe.report.tables.runs import ERRORS, NOTHING, Runs, called, cell, named
 from cbe.spec import StudyConfig
+from cbe.spec.ensembles import ENSEMBLES
+from cbe.spec.methods import METHODS
 from cbe.spec.metrics import METRICS, on_test
-from cbe.spec.registry import ENSEMBLES, METHODS
 from cbe.store.rows import Row
 
 _METHODS, _ENSEMBLES = list(METHODS), list(ENSEMBLES)

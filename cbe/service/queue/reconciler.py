@@ -5,106 +5,35 @@ from __future__ import annotations
 import logging
 import math
 import shlex
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 from cbe.errors import CbeError, InputError
 from cbe.service.auth.audit import Audit
 from cbe.service.queue import submissions
+from cbe.service.queue.entry import Entry, Event, settled
 from cbe.service.queue.fair_queue import Begun, Waiting, in_turn
 from cbe.service.queue.ray_jobs import Job, Jobs, RayAway, unused
 from cbe.service.queue.submissions import Submission
 from cbe.store.folder import Store
-from cbe.store.redact import redact
-from cbe.store.states import Status, status
+from cbe.store.states import status
 from cbe.study.control import stop_was_asked
 
-LOSSES = 3  # drivers lost with their node after which a study is no longer started again by itself
 LOOK_S = 1.0  # between looks at the jobs while any study runs or waits
 IDLE_S = 10.0
 STOP_S = 5.0
 TIDY_S = 600.0
 REMOTE_S = 30.0  # between looks for new studies in a bucket
 
-Event = Literal["finished", "failed", "budget", "stopped", "lost"]
 Tell = Callable[[str, Submission], None]  # the study, and what is untold of it
 
 log = logging.getLogger("cbe.service")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A submitted study: what is wanted of it, what its driver said last, and what Ray says of the driver."""
-
-    study: str
-    submission: Submission
-    said: Status
-    job: Job | None
-    stop_asked: bool = False
-
-    @property
-    def running(self) -> bool:
-        return self.job is not None and self.job.active
-
-    @property
-    def heard(self) -> Status:
-        """What the driver that was started last has said; an earlier one's words do not count."""
-        old = self.submission.started is None or self.said.plain.get("beat") == self.submission.beat
-        return Status({}) if old else self.said
-
-    @property
-    def waiting(self) -> bool:
-        return self.submission.wanted == "run" and self.submission.started is None and not self.running
-
-
-def settled(entry: Entry) -> tuple[Submission, Event | None]:
-    """The submission as it is once its driver has ended, and what has happened; unchanged till then."""
-    submission, said, job = entry.submission, entry.heard, entry.job
-    if submission.wanted != "run" or submission.started is None or entry.running or entry.said.alive:
-        return submission, None
-    rests = replace(submission, wanted="rest", failed=None)
-    # A driver that finds nothing more to do says so by its exit code alone.
-    done = job is not None and job.status == "succeeded" and entry.said.state == "finished"
-    if done or said.state == "finished":
-        return replace(rests, untold="finished"), "finished"
-    broken, reason = said.plain.get("broken"), str(said.plain.get("stop_reason") or "")
-    if said.state == "stopped" and broken:
-        return replace(rests, failed=str(broken), untold="failed"), "failed"
-    if said.state == "stopped" and reason.startswith("budget."):
-        return replace(rests, untold="budget"), "budget"
-    signalled = reason == "interrupted"  # by somebody, or because its node was about to go
-    if entry.stop_asked or (job and job.status == "stopped") or (said.state == "stopped" and not signalled):
-        return rests, "stopped"
-    if job is None or job.lost or signalled:
-        losses = submission.losses + 1
-        if losses <= LOSSES:
-            return replace(submission, started=None, losses=losses), "lost"
-        why = f"its driver was lost with its node {losses} times; look at the cluster, then resume it"
-        return replace(rests, losses=losses, failed=why, untold="failed"), "failed"
-    return replace(rests, failed=_reason(said, job), untold="failed"), "failed"
-
-
-def _reason(said: Status, job: Job) -> str:
-    """Why a driver failed: its own last word, or how Ray saw it end."""
-    word = said.plain.get("why") if said.plain.get("state") == "interrupted" else None
-    if word:
-        return str(word)
-    code = job.exit_code or 0
-    if code < 0:
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        hint = ", as happens when memory runs out" if name == "SIGKILL" else ""
-        return f"its driver was killed by {name}{hint}; what was reported is kept; resume it"
-    last = [line for line in job.message.strip().splitlines() if line.strip()]
-    said_last = redact(last[-1].strip()) if last else "without a word"
-    return f"its driver ended with exit code {code}: {said_last}"
 
 
 class Reconciler:

@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cbe.service.queue.entry import LOSSES, Entry, settled, state_of
 from cbe.service.queue.fair_queue import Begun, Waiting, in_turn
 from cbe.service.queue.ray_jobs import Job
-from cbe.service.queue.reconciler import LOSSES, Entry, settled
 from cbe.service.queue.submissions import Submission
-from cbe.service.service import _state
 from cbe.store.states import Status
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -183,4 +182,4 @@ def test_a_driver_that_is_about_to_exit_is_shown_by_what_it_said_last(said: str,
     job = Job("1", "a", "running", "", None, NOON, None)
     entry = Entry("a", submission, Status({"state": said, "beat": 2.0}), job)
     why = "budget.trials of 6 is spent" if shown == "stopping" else None
-    assert _state(entry, said, why, False) == (shown, why)
+    assert state_of(entry, said, why, False) == (shown, why)
