@@ -84,9 +84,9 @@ def down(file: File) -> None:
 @app.command()
 def status(file: File) -> None:
     """Show the machines of a cluster and its pending requests."""
-    from cbe.cluster.launch import status as told
+    from cbe.cluster.launch import status as print_status
 
-    told(file)
+    print_status(file)
 
 
 def _print(bill: Bill, hours: float) -> None:

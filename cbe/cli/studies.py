@@ -34,7 +34,7 @@ def ls(
         say(f"{studies.url}: holds no studies; begin one with `{studies.begin}`")
     for each in found:
         if each.state == "unreadable":
-            say(f"{each.study}: {each.overview.why}")
+            say(f"{each.study}: {each.overview.reason}")
 
 
 def show(
@@ -74,7 +74,7 @@ def stop(name: Name, store: stores.Option = None, address: backends.Address = No
     from cbe.cli.console import say
 
     studies = backends.opened(store, address)
-    say(f"{backends.told(studies.stop(name))}\nGo on with: {studies.command('resume', name)}")
+    say(f"{backends.status_line(studies.stop(name))}\nGo on with: {studies.command('resume', name)}")
 
 
 def delete(

@@ -36,7 +36,11 @@ class _Column:
 
 _LIST = (
     _Column("study", lambda each: each.study, left=True),
-    _Column("state", lambda each: f"{each.state} {each.place}" if each.place else each.state, left=True),
+    _Column(
+        "state",
+        lambda each: f"{each.state} {each.queue_position or ''}".strip(),
+        left=True,
+    ),
     _Column("stage", lambda each: each.overview.stage or "", turn=5, left=True),
     _Column("search", lambda each: _part(each.overview.search)),
     _Column("confirm", lambda each: _part(each.overview.confirm)),
@@ -85,19 +89,19 @@ def print_details(found: Details, studies: Studies) -> None:
     from cbe.cli.progress.leader import leading
     from cbe.report.machines import machines
     from cbe.service.live.study_status import StudyStatusDetails
-    from cbe.study.progress_view import Told
+    from cbe.study.progress_view import DetailsView
 
     say = partial(say_to, console=out)
     about = found.overview
     again, here = partial(studies.command, name=about.study), studies.local_folder(about.study)
-    say(f"{about.study}: {about.state}" + (f" ({about.why})" if about.why else ""), "bold")
+    say(f"{about.study}: {about.state}" + (f" ({about.reason})" if about.reason else ""), "bold")
     if about.question:
         say(about.question, "italic")
     if isinstance(found, StudyStatusDetails):
         say(_submitted(found.study_status))
     so_far = counts(about.counts) or "no trial has started"
     say(f"search {_part(about.search)}, confirm {_part(about.confirm)}: {so_far}")
-    if first := Told(found).leader:
+    if first := DetailsView(found).leader:
         said = leading(first, about.metric or "")
         say(f"So far: {said}" if about.under_way else said)
     if about.state == "running":
@@ -110,7 +114,7 @@ def print_details(found: Details, studies: Studies) -> None:
     if left := _unspent(about.unspent or {}):
         say(f"unspent: {left}")
     if here and (seen := machines(here)):
-        say(f"cluster: {seen.told()}")
+        say(f"cluster: {seen.sentence()}")
     if about.problem:
         say(f"results could not be written: {first_line(about.problem)}", "red")
     if found.trials:
@@ -211,7 +215,7 @@ def _submitted(study_status: StudyStatus) -> str:
     parts = [f"of {study_status.owner}"] if study_status.owner else ["submitted to no service"]
     parts += [f"submitted {_time(study_status.submitted)}"] if study_status.submitted else []
     parts += [f"priority {study_status.priority}"] if study_status.priority else []
-    parts += [f"place {study_status.place} in the queue"] if study_status.place else []
+    parts += [f"place {study_status.queue_position} in the queue"] if study_status.queue_position else []
     return ", ".join(parts)
 
 

@@ -15,7 +15,7 @@ from cbe.spec.yaml_text import parse
 
 Kind = TypeVar("Kind")
 
-# Where a Ray cluster stands in a manifest of each kind that has one.
+# Where the Ray cluster is in a manifest of each kind that has one.
 CLUSTERS: dict[str, KeyPath] = {
     "RayCluster": ("spec",),
     "RayJob": ("spec", "rayClusterSpec"),

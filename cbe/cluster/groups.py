@@ -19,7 +19,7 @@ class NodeGroup:
     """Nodes of one kind, which come and go between `min` and `max`."""
 
     name: str
-    place: KeyPath  # where it stands in its document
+    place: KeyPath  # in its document
     instance: str | None  # the cloud's name of the machine; None where the file does not say
     spot: bool
     min: int

@@ -26,7 +26,7 @@ _SPOT = {
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """A Ray cluster, and where it stands in its document."""
+    """A Ray cluster, and its place in its document."""
 
     document: Document
     place: KeyPath

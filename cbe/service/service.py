@@ -1,6 +1,6 @@
 """What can be done with the studies of a store: submitted, stopped, resumed, amended, deleted.
 
-Nothing is kept here that a restart could lose: what is wanted stands in the store, what runs is known to Ray.
+Nothing here is lost by a restart: the store holds the desired state; Ray runs the jobs.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from cbe.study.control import STOP, ask_to_stop, stop_was_asked
 from cbe.study.lifecycle import amend, begin, differing, journal
 from cbe.study.overview import Details
 
-AT_ONCE = 4  # processes apart for checks and reports
+AT_ONCE = 4  # separate processes for checks and reports
 QUERIES = 2  # and for SQL, which can be made to last
 CHECK_S = 10.0  # for reading a file: one that takes longer was made to
 PRIORITIES = range(-100, 101)
 OURS = ("storage", "data.root", "name")  # what the service alone says of a study
-LOCAL = Holder("local", Role.admin, "")  # whoever is on this machine, where there are no tokens
+LOCAL = Holder("local", Role.admin, "")  # callers on this machine, where there are no tokens
 
 log = logging.getLogger("cbe.service")
 
@@ -90,20 +90,20 @@ class Service:
         return await asyncio.to_thread(self.known, name)
 
     def study_status(self, found: Details) -> StudyStatus:
-        """A study as the service sees it: how it stands in the store, in the queue and on the cluster."""
+        """A study as the service sees it: its state in the store, in the queue and on the cluster."""
         overview = found.overview
         entry = self.reconciler.entries.get(overview.study)
         if entry is None:
-            return StudyStatus(overview, owner=None, priority=0, submitted=None, place=None)
+            return StudyStatus(overview, owner=None, priority=0, submitted=None, queue_position=None)
         folder, said = self.store.study(overview.study), overview.state
         asked = said == "running" and stop_was_asked(folder)
         if said == "running" and not asked:  # a driver that has heard it and has ended takes the wish away
             said = status(folder).state
-        state, reason = state_of(entry, said, overview.why, asked)
+        state, reason = state_of(entry, said, overview.reason, asked)
         wanted = entry.submission
-        place = self.reconciler.places.get(overview.study) if state == "queued" else None
-        seen = replace(overview, state=state, why=reason)
-        return StudyStatus(seen, wanted.owner, wanted.priority, wanted.submitted, place)
+        position = self.reconciler.positions.get(overview.study) if state == "queued" else None
+        seen = replace(overview, state=state, reason=reason)
+        return StudyStatus(seen, wanted.owner, wanted.priority, wanted.submitted, position)
 
     async def check(self, text: str, is_json: bool = False) -> dict[str, Any]:
         """What is wrong with a study file, or what it asks for and its values; see `isolated_tasks.check`."""
@@ -266,7 +266,7 @@ class Service:
             if self.webhooks.targets:
                 for line in self.webhooks.send(self._notice(name, submission)):
                     log.warning("%s", line)
-            self.reconciler.told(name, submission.untold)
+            self.reconciler.mark_sent(name, submission.unsent)
         except Exception:
             log.exception("%s: what became of it could not be told", name)
 
@@ -277,10 +277,10 @@ class Service:
             answer = best(folder)
             sentence, metric, value = answer.sentence, answer.metric, answer.ranked[0].mean
         return Notice(
-            event=submission.untold or "finished",
+            event=submission.unsent or "finished",
             study=name,
             state=status(folder).state,
-            why=submission.failed or status(folder).plain.get("stop_reason"),
+            reason=submission.failed or status(folder).plain.get("stop_reason"),
             sentence=sentence,
             metric=metric,
             best=value,

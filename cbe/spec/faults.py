@@ -16,7 +16,7 @@ from cbe.spec.suggestions import meant_key, nearest_choice
 KeyPath = tuple[str | int, ...]
 Finding = tuple[KeyPath, str, str]  # where, what is wrong, what to do next
 MOST_SHOWN = 200  # characters of a value that is wrong
-SETTING = 0  # the line of what stands in no file
+SETTING = 0  # the line of a setting, which is in no file
 
 
 class Faults(ValueError):
@@ -97,7 +97,7 @@ def _place(loc: KeyPath, plain: Any) -> KeyPath:
 
 
 def where_in(place: KeyPath, path: Path | None, lines: Mapping[KeyPath, int]) -> str:
-    """How a fault names a place: its file and line where it stands in one, and its key."""
+    """How a fault names a place: its file and line, where there are any, and its key."""
     key = ".".join(str(part) for part in place)
     line = next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), None)
     if path is None or line == SETTING:

@@ -134,7 +134,7 @@ def _validated(
 
 
 def read_keys(path: Path) -> set[str]:
-    """The sections a file has, whatever stands in them."""
+    """The sections a file has, whatever they hold."""
     return {str(key) for key in parse(_text(path), path)[0]}
 
 

@@ -87,7 +87,7 @@ def _grid_faults(study: StudyConfig) -> Iterator[Finding]:
     for key in endless:
         problem = "a float without step has infinitely many values, too many for a grid"
         yield ("search", key), problem, "give a step, or a list of choices"
-    # Counted, not listed: who reads a file must not be kept busy by it.
+    # Counted, not listed: a file must not keep its reader busy.
     points = 0 if endless else math.prod(each.count for each in study.search.values())
     if points > MOST_POINTS:
         problem = f"a grid of {points:,} points; at most {MOST_POINTS:,} can be run"

@@ -33,11 +33,11 @@ class Meter:
         self._bad = torch.where(first, torch.cat([self._one[None] * step, values]), self._bad)
 
     def pseudo_labels(
-        self, target: Tensor, weight: Tensor, kept: Tensor, agreement: float, truth: Tensor
+        self, target: Tensor, weight: Tensor, used: Tensor, agreement: float, truth: Tensor
     ) -> None:
-        """Takes in the pseudo-labels [N, K] used, the heads' weights [N, M] and what of them was kept [N]."""
+        """Takes in pseudo-labels [N, K], the heads' weights [N, M], and each one's weight in the loss [N]."""
         label, known = target.argmax(dim=1), truth >= 0
-        used = kept * known
+        used = used * known
         agreed = (weight.mean(dim=1) >= agreement - 1e-6).float()
         counts = [used.sum(), (used * (label == truth)).sum(), weight.mean(dim=1).sum(), agreed.sum()]
         self._sums[len(TERMS) + 1 :] += torch.stack([*counts, self._one * len(truth)])

@@ -307,7 +307,7 @@ def test_files_are_decoded_into_the_models_shape_and_a_broken_one_costs_no_other
         assert answers[index].label == str(said.labels[index].item())
         assert answers[index].probability == pytest.approx(said.probs[index].max().item(), abs=1e-6)
         assert answers[index].confidence == pytest.approx(said.calibrated[index].max().item(), abs=1e-6)
-    lost = {Path(each.file).name: each.why for each in found if isinstance(each, Unreadable)}
+    lost = {Path(each.file).name: each.reason for each in found if isinstance(each, Unreadable)}
     assert lost.keys() == {"b broken.png", "none.png", "empty"}
     assert "no image of a known format" in lost["b broken.png"]
     assert "there is no such file" in lost["none.png"] and "no image in it" in lost["empty"]
@@ -321,7 +321,7 @@ def test_a_model_of_images_that_are_not_square_takes_only_its_own_shape(own: Pat
         Image.new("L", size).save(tmp_path / name)
     fits, other = predict_files(Model.load(own), [tmp_path / "fits.png", tmp_path / "other.png"], batch=1)
     assert isinstance(fits, Answer) and isinstance(other, Unreadable)
-    assert "is 8×16; the model takes 16×8; resize it" in other.why
+    assert "is 8×16; the model takes 16×8; resize it" in other.reason
 
 
 @pytest.fixture

@@ -90,11 +90,11 @@ def banner(evidence: Evidence) -> str:
         under_way, paused = plural(evidence.counts["running"], "trial"), evidence.counts["paused"]
         more = f" and {paused:,} paused" if paused else ""
         return f"Running: {under_way} under way{more} as of {at}. All figures may still change."
-    if progress.state == "interrupted" and not progress.why:  # its driver was killed
+    if progress.state == "interrupted" and not progress.reason:  # its driver was killed
         return f"Not finished as of {at}: its driver last reported at {moment(progress.heard)}."
-    why = f" ({progress.why})" if progress.why else ""
+    reason = f" ({progress.reason})" if progress.reason else ""
     said = {"stopped": "stopped before its end", "interrupted": "interrupted"}.get(progress.state)
-    return f"Not finished as of {at}{f': {said}{why}' if said else ''}."
+    return f"Not finished as of {at}{f': {said}{reason}' if said else ''}."
 
 
 def moment(time: datetime | None) -> str:

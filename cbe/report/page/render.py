@@ -113,7 +113,7 @@ def content(evidence: Evidence, found: Mapping[str, Sequence[Panel]]) -> dict[st
 
 
 def to_json(plain: Any) -> str:
-    """JSON that can stand in a script element: nothing in it can end the element or begin another."""
+    """JSON for a script element: nothing in it can end the element or begin another."""
     text = json.dumps(plain, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")

@@ -113,7 +113,7 @@ def cost(runs: Runs) -> PaperTable:
     return PaperTable("cost", title, header, rows, (*notes, *_notes([runs], lambda study: False)))
 
 
-def _method(config: Config) -> published.Method:
+def _method(config: Config) -> published.Approach:
     return (config.rows[0]["method_name"], config.rows[0]["ensemble_kind"])
 
 

@@ -11,7 +11,7 @@ Key = tuple[str, str]  # the client's address, and `Tokens.known_id` of what it 
 
 
 class Failures:
-    """Failed logins of late: whoever has too many of them must wait. Safe to use from several threads.
+    """Recent failed logins: a caller with too many of them must wait. Safe to use from several threads.
 
     With the token's id in the key, one client behind a proxy does not shut out the others.
     """

@@ -3,7 +3,7 @@
     STORE/_service/tokens/<id>.json  who has it, what it allows, until when, and the SHA-256 of its secret
 
 A token is `cbe_<id>_<secret>`. The secret is 256 random bits, for which a plain hash is as good as a slow
-one; it is shown once and kept nowhere. With a file a token, making and revoking never wait for each other.
+one; it is shown once and stored nowhere. With a file a token, making and revoking never wait for each other.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Holder:
-    """Whoever presented a token that holds."""
+    """The person or program whose token is valid."""
 
     name: str
     role: Role
@@ -68,7 +68,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class Token:
-    """All that is kept of a token."""
+    """What the store holds of a token."""
 
     id: Annotated[str, Field(pattern=f"^{_ID}$")]
     name: Annotated[str, Field(pattern=f"^{_NAME}$")]

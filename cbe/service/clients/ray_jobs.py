@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from cbe.report.best import Answer
     from cbe.service.trials import Trial
 
-MOST_BYTES = 60_000  # of a file in a job's metadata, which is handed on as a variable of the environment
+MOST_METADATA_BYTES = 60_000  # of a file: Ray hands a job's metadata on as a variable of the environment
 _STATES = {"pending": "starting", "succeeded": "finished"}  # the others are called as Ray calls them
 
 
@@ -252,9 +252,9 @@ class RayJobsStudies:
             return StudyStatus(_seen_by_ray(job), owner, submitted=job.started)
         found = overview(store, job.study)
         if job.active and found.state != "running":
-            found = replace(found, state="starting", why=None)
+            found = replace(found, state="starting", reason=None)
         elif job.status == "failed" and found.state in ("new", "interrupted"):
-            found = replace(found, state="failed", why=found.why or _seen_by_ray(job).why)
+            found = replace(found, state="failed", reason=found.reason or _seen_by_ray(job).reason)
         return StudyStatus(found, owner, submitted=job.started)
 
     def _same(self, study: StudyConfig, last: Job) -> None:
@@ -278,8 +278,13 @@ def _unlike(study: StudyConfig, before: dict[str, Any], last: Job) -> ConfigErro
 
 def _seen_by_ray(job: Job) -> Overview:
     lines = [line for line in job.message.strip().splitlines() if line.strip()]
-    why = lines[-1].strip() if lines and job.status == "failed" else None
-    plain = {"study": job.study, "question": "", "state": _STATES.get(job.status, job.status), "why": why}
+    reason = lines[-1].strip() if lines and job.status == "failed" else None
+    plain = {
+        "study": job.study,
+        "question": "",
+        "state": _STATES.get(job.status, job.status),
+        "reason": reason,
+    }
     return Overview.from_plain({**plain, "counts": {}, "spent": {}})
 
 
@@ -291,7 +296,7 @@ def _told_of(study: StudyConfig) -> dict[str, str]:
     """What a job's metadata keeps of a file: all of it where it is short, and in any case its digest."""
     plain = _plain(study)
     digest = {"cbe_digest": hashlib.sha256(plain.encode()).hexdigest()}
-    return digest | ({"cbe_file": plain} if len(plain) <= MOST_BYTES else {})
+    return digest | ({"cbe_file": plain} if len(plain) <= MOST_METADATA_BYTES else {})
 
 
 def _user() -> str:

@@ -49,12 +49,12 @@ def settled(entry: Entry) -> tuple[Submission, Event | None]:
     # A driver that finds nothing more to do says so by its exit code alone.
     done = job is not None and job.status == "succeeded" and entry.said.state == "finished"
     if done or said.state == "finished":
-        return replace(rests, untold="finished"), "finished"
+        return replace(rests, unsent="finished"), "finished"
     broken, reason = said.plain.get("broken"), str(said.plain.get("stop_reason") or "")
     if said.state == "stopped" and broken:
-        return replace(rests, failed=str(broken), untold="failed"), "failed"
+        return replace(rests, failed=str(broken), unsent="failed"), "failed"
     if said.state == "stopped" and reason.startswith("budget."):
-        return replace(rests, untold="budget"), "budget"
+        return replace(rests, unsent="budget"), "budget"
     signalled = reason == "interrupted"  # by somebody, or because its node was about to go
     if entry.stop_asked or (job and job.status == "stopped") or (said.state == "stopped" and not signalled):
         return rests, "stopped"
@@ -62,9 +62,9 @@ def settled(entry: Entry) -> tuple[Submission, Event | None]:
         losses = submission.losses + 1
         if losses <= LOSSES:
             return replace(submission, started=None, losses=losses), "lost"
-        why = f"its driver was lost with its node {losses} times; look at the cluster, then resume it"
-        return replace(rests, losses=losses, failed=why, untold="failed"), "failed"
-    return replace(rests, failed=_reason(said, job), untold="failed"), "failed"
+        reason = f"its driver was lost with its node {losses} times; look at the cluster, then resume it"
+        return replace(rests, losses=losses, failed=reason, unsent="failed"), "failed"
+    return replace(rests, failed=_reason(said, job), unsent="failed"), "failed"
 
 
 def _reason(said: Status, job: Job) -> str:

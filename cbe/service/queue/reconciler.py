@@ -31,7 +31,7 @@ STOP_S = 5.0
 TIDY_S = 600.0
 REMOTE_S = 30.0  # between looks for new studies in a bucket
 
-Tell = Callable[[str, Submission], None]  # the study, and what is untold of it
+Notify = Callable[[str, Submission], None]  # the study, and what is unsent of it
 
 log = logging.getLogger("cbe.service")
 
@@ -40,7 +40,7 @@ class Reconciler:
     """Runs in a thread of its own for as long as the service does."""
 
     def __init__(
-        self, store: Store, jobs: Jobs, audit: Audit, tell: Tell, limit: int, folder: Path | None = None
+        self, store: Store, jobs: Jobs, audit: Audit, tell: Notify, limit: int, folder: Path | None = None
     ) -> None:
         self._store, self._jobs, self._audit, self._tell = store, jobs, audit, tell
         self._limit = limit
@@ -48,7 +48,7 @@ class Reconciler:
         self.lock = threading.RLock()  # submissions are written by one at a time
         self.problem: str | None = None  # why Ray or the store could not be asked
         self.entries: Mapping[str, Entry] = {}
-        self.places: Mapping[str, int] = {}  # in the queue, from 1 on
+        self.positions: Mapping[str, int] = {}  # in the queue, from 1 on
         self.jobs: Mapping[str, Job] = {}  # by id
         self._telling: set[str] = set()
         self._without: set[str] = set()  # studies that were not submitted here
@@ -106,7 +106,7 @@ class Reconciler:
                 submission, event = settled(entry)
                 if event is not None:
                     entries[name] = replace(entry, submission=self._settle(entry, submission, event))
-                if submission.untold and name not in self._telling:
+                if submission.unsent and name not in self._telling:
                     self._telling.add(name)
                     self._tell(name, submission)
             order = self._queue(entries)
@@ -114,16 +114,16 @@ class Reconciler:
             for waiting in order[:free]:
                 entry = entries[waiting.study]
                 entries[waiting.study] = replace(entry, submission=self._start(entry))
-            self.places = {each.study: place for place, each in enumerate(order[free:], start=1)}
+            self.positions = {each.study: position for position, each in enumerate(order[free:], start=1)}
 
-    def told(self, name: str, event: str | None) -> None:
-        """Notes that what was untold of a study was sent; what has happened since is told in its turn."""
+    def mark_sent(self, name: str, event: str | None) -> None:
+        """Notes that the unsent event of a study was sent; what has happened since is sent in its turn."""
         with self.lock:
             self._telling.discard(name)
             folder = self._store.study(name)
             submission = submissions.read(folder)
-            if submission is not None and submission.untold == event:
-                submissions.write(folder, replace(submission, untold=None))
+            if submission is not None and submission.unsent == event:
+                submissions.write(folder, replace(submission, unsent=None))
                 self.refresh(name)
 
     def rest(self) -> None:
@@ -149,7 +149,7 @@ class Reconciler:
             if entry is not None:
                 entries[name] = entry
             self.entries = entries
-            self.places = {each.study: place for place, each in enumerate(self._queue(entries), start=1)}
+            self.positions = {each.study: n for n, each in enumerate(self._queue(entries), start=1)}
 
     def _entries(self, jobs: Mapping[str, Job]) -> dict[str, Entry]:
         """All submitted studies. Of those that rest nothing is read: only this service changes that."""
@@ -197,10 +197,10 @@ class Reconciler:
 
     def _settle(self, entry: Entry, submission: Submission, event: Event) -> Submission:
         """Puts down what has become of a study."""
-        why = submission.failed or entry.heard.plain.get("stop_reason")
+        reason = submission.failed or entry.heard.plain.get("stop_reason")
         submissions.write(self._store.study(entry.study), submission)
         log.log(logging.WARNING if submission.failed else logging.INFO, "%s: %s", entry.study, event)
-        self._audit.record(f"driver_{event}", "service", entry.study, why=why, losses=submission.losses)
+        self._audit.record(f"driver_{event}", "service", entry.study, reason=reason, losses=submission.losses)
         return submission
 
     def _start(self, entry: Entry) -> Submission:
@@ -208,7 +208,7 @@ class Reconciler:
         name, folder = entry.study, self._store.study(entry.study)
         beat, job = entry.said.plain.get("beat"), unused(name)
         submission = replace(
-            entry.submission, started=datetime.now(UTC), job=job, beat=beat, failed=None, untold=None
+            entry.submission, started=datetime.now(UTC), job=job, beat=beat, failed=None, unsent=None
         )
         submissions.write(folder, submission)
         command = [sys.executable, "-m", "cbe", "resume", name]
@@ -218,7 +218,7 @@ class Reconciler:
             about = {"cbe_owner": submission.owner}
             running = self._jobs.submit(name, command, about, id=job, folder=self._folder)
         except InputError as error:  # as when the cluster wants its token
-            submission = replace(submission, wanted="rest", failed=str(error), untold="failed")
+            submission = replace(submission, wanted="rest", failed=str(error), unsent="failed")
             submissions.write(folder, submission)
             return submission
         except RayAway:

@@ -20,7 +20,7 @@ from cbe.study.budget.trial_history import Past
 from cbe.study.scaling.machines import IDLE_S, NODE_START_S, Cluster, Place
 
 REPLAYS = 20
-MOST_TRIALS = 10_000
+MOST_SIMULATED = 10_000
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,12 @@ def forecast(
 ) -> Forecast:
     """What a study takes on each of these numbers of GPUs; a large one is replayed less often."""
     faster, trials = past.faster(speed), study.search_trials
-    if trials > MOST_TRIALS:
+    if trials > MOST_SIMULATED:
         raise InputError(
-            f"budget.trials: {trials:,} are more than can be played through; wanted at most {MOST_TRIALS:,}; "
-            "give --trials fewer, and multiply"
+            f"budget.trials: {trials:,} are more than can be played through; "
+            f"wanted at most {MOST_SIMULATED:,}; give --trials fewer, and multiply"
         )
-    replays = replays or max(5, min(REPLAYS, MOST_TRIALS // trials))
+    replays = replays or max(5, min(REPLAYS, MOST_SIMULATED // trials))
     outlooks = [
         _outlook(study, faster, Cluster(each, node_start_s, idle_s), usd_per_gpu_hour, replays)
         for each in gpus

@@ -166,10 +166,10 @@ def test_a_study_is_checked_submitted_stopped_resumed_amended_and_deleted(
     assert client.check(STUDY)["about"]["trials"] == 12
     (tmp_path / "sent.yaml").write_text(STUDY)
     sent = client.submit(tmp_path / "sent.yaml", priority=3)
-    assert (sent.study, sent.state, sent.place, sent.priority) == ("sent", "queued", 1, 3)
+    assert (sent.study, sent.state, sent.queue_position, sent.priority) == ("sent", "queued", 1, 3)
     assert client.submit(str(tmp_path / "sent.yaml")).submitted == sent.submitted
-    assert client.submit(STUDY.replace("sent", "later")).place == 2
-    assert client.amend("later", priority=5).place == 1
+    assert client.submit(STUDY.replace("sent", "later")).queue_position == 2
+    assert client.amend("later", priority=5).queue_position == 1
     assert client.stop("sent").state == "new"
     resumed = client.resume("sent", **{"budget.trials": 20})
     assert resumed.state == "queued" and resumed.overview.search is not None

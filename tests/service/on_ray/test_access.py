@@ -170,7 +170,7 @@ def test_only_an_admin_goes_before_others(mine: Roles) -> None:
         for beyond in (101, -101, 10**30):
             assert admin.patch("/api/studies/urgent", json={"priority": beyond}).status_code == 422
         first = admin.patch("/api/studies/urgent", json={"priority": 100}).json()
-        assert (first["priority"], first["place"]) == (100, 1)
+        assert (first["priority"], first["queue_position"]) == (100, 1)
         done = [each["who"] for each in admin.get("/api/audit").json()["events"] if each["kind"] == "amended"]
         assert done[:2] == ["adminer", "submiter"]
         assert submitter.post("/api/studies/urgent/stop").status_code == 200

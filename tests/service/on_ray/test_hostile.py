@@ -25,7 +25,7 @@ from cbe.service.routes import answers
 from cbe.service.serve import MOST_HEAD, _OneLine
 from cbe.service.service import Service
 from cbe.service.web.app import create_app
-from cbe.service.web.middleware import MOST_BYTES
+from cbe.service.web.middleware import MOST_BODY_BYTES
 from cbe.spec import StudyConfig
 from cbe.store.folder import Store
 from tests.made import finished
@@ -205,8 +205,8 @@ def test_a_body_that_is_too_large_is_not_taken(service: Served) -> None:
         for kind in ("application/yaml", "application/json"):
             chunked = service.http.request(method, path, content=parts(), headers={"content-type": kind})
             refused(chunked, 413)
-    assert posted(service, "/api/check", b"#" * MOST_BYTES).status_code == 200
-    refused(posted(service, "/api/check", b"#" * (MOST_BYTES + 1)), 413)
+    assert posted(service, "/api/check", b"#" * MOST_BODY_BYTES).status_code == 200
+    refused(posted(service, "/api/check", b"#" * (MOST_BODY_BYTES + 1)), 413)
     assert memory_mb(service) < 1000
 
 
