@@ -6,7 +6,6 @@ Nothing here is lost by a restart: the store holds the desired state; Ray runs t
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +34,7 @@ from cbe.service.queue.submissions import Submission
 from cbe.service.web.http_errors import Conflict, Forbidden, NotFound, Taken
 from cbe.spec import StudyConfig
 from cbe.spec.changes import FREE_IN_A_STUDY
+from cbe.spec.files import setting_value
 from cbe.spec.settings import MOST_TRIALS
 from cbe.store.folder import Store, StudyFolder
 from cbe.store.states import status
@@ -245,7 +245,7 @@ class Service:
         for key in OURS:
             if any(given == key or given.startswith(f"{key}.") for given in settings):
                 raise InputError(f"{key}: cannot be changed through the service; leave it out")
-        given = [f"{key}={_setting(value)}" for key, value in settings.items()]
+        given = [f"{key}={setting_value(value)}" for key, value in settings.items()]
         amend(folder, settings=given, free=FREE_IN_A_STUDY - {*OURS})
 
     def _entry(self, name: str) -> Entry | None:
@@ -292,10 +292,3 @@ class Service:
             each.close()
         self.reconciler.stop()
         self._post.shutdown(wait=False, cancel_futures=True)
-
-
-def _setting(value: Any) -> str:
-    """A value as `--set` reads it."""
-    if isinstance(value, float) and "e" in repr(value):
-        return f"{value:.20f}".rstrip("0")  # YAML takes 1e-05 for a text
-    return json.dumps(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -118,6 +119,13 @@ def read_setting(setting: str) -> tuple[str, Any]:
     if not sign or not all(key.split(".")):
         raise ConfigError([Fault(f"--set {setting}", "not of the form key=value", "as training.steps=200")])
     return key, scalar(text, f"--set {setting}")
+
+
+def setting_value(value: Any) -> str:
+    """A value as `--set` reads it."""
+    if isinstance(value, float) and "e" in repr(value):
+        return f"{value:.20f}".rstrip("0")  # YAML takes 1e-05 for a text
+    return json.dumps(value)
 
 
 def _validated(
