@@ -101,8 +101,8 @@ def _data(file: Path, config: TrainConfig | StudyConfig) -> dict[str, Any]:
 
 
 def _lines(of: dict[str, Any]) -> list[str]:
-    told = [of["data"]["sentence"], *of["data"]["warnings"]] if of["data"] else [of["note"]]
-    return [_line(of), *told, *of["warnings"]]
+    lines = [of["data"]["sentence"], *of["data"]["warnings"]] if of["data"] else [of["note"]]
+    return [_line(of), *lines, *of["warnings"]]
 
 
 def _line(of: dict[str, Any]) -> str:

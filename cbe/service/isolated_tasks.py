@@ -1,4 +1,4 @@
-"""What the service lets do in a process apart: functions of plain values."""
+"""What the service runs in a separate process: functions of plain values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ import yaml
 
 from cbe.errors import ConfigError, Fault, InputError
 from cbe.spec import StudyConfig
-from cbe.spec.files import Place, parse, read_config_text, where_in
+from cbe.spec.faults import KeyPath, where_in
+from cbe.spec.files import read_config_text
+from cbe.spec.yaml_text import parse
 from cbe.store.folder import Store
 
 FILE = Path("study.yaml")
@@ -87,7 +89,7 @@ def _not_here(text: str, study: StudyConfig, store: str) -> Iterator[Fault]:
     usual = StudyConfig(name=study.name)
     lines = parse(text, FILE)[1]
 
-    def fault(place: Place, problem: str) -> Fault:
+    def fault(place: KeyPath, problem: str) -> Fault:
         return Fault(where_in(place, FILE, lines), problem, "leave it out")
 
     if study.storage.optuna is not None:
@@ -101,7 +103,7 @@ def _not_here(text: str, study: StudyConfig, store: str) -> Iterator[Fault]:
 def require_seen(study: StudyConfig, folder: Path) -> None:
     """Refuses images that are not on this machine, where drivers work in `folder`.
 
-    Asked at submission alone: whoever may only read is not told which files the machine has.
+    Asked at submission alone: a reader must not learn which files the machine has.
     """
     path = study.data.path
     if not path or "://" in path:
@@ -116,7 +118,7 @@ def require_seen(study: StudyConfig, folder: Path) -> None:
 
 
 def plain_fault(fault: Fault) -> dict[str, Any]:
-    """A fault with its line and key apart from each other, for whoever shows it beside the text."""
+    """A fault with its line and its key, to be shown beside the text."""
     found = _WHERE.fullmatch(fault.where)
     line, key = (found[1], found[2]) if found else (None, fault.where)
     return {

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from cbe.clouds import PLACES, cloud_of
-from cbe.spec.files import Faults
+from cbe.spec.faults import Faults
 from cbe.spec.metrics import METRICS, OBJECTIVES
+from cbe.spec.section import Count, Section, Seed
 from cbe.spec.terms import PRESETS, Direction
-from cbe.spec.train import Count, Section, Seed, Training
+from cbe.spec.train import Training
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]

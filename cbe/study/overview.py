@@ -1,4 +1,4 @@
-"""How a study of the store stands, whoever runs it: from its tables and its driver's last words."""
+"""How a study of the store stands, wherever it runs: from its tables and its driver's last words."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Overview:
     study: str
     question: str
     state: str  # one of STUDY_STATES; queued, starting, stopping and failed as a service says
-    why: str | None  # it stopped, was interrupted or cannot be read
+    reason: str | None  # it stopped, was interrupted or cannot be read
     stage: str | None  # search or confirm
     search: StageProgress | None
     confirm: StageProgress | None
@@ -144,8 +144,8 @@ def overview(store: Store, name: str) -> Overview:
         if not store.study(name).exists():
             raise
         nothing = dict.fromkeys(Overview.__dataclass_fields__)
-        told: dict[str, Any] = {"study": name, "question": "", "state": "unreadable", "counts": {}}
-        return Overview(**{**nothing, **told, "why": str(error), "spent": Spent()})
+        unreadable: dict[str, Any] = {"study": name, "question": "", "state": "unreadable", "counts": {}}
+        return Overview(**{**nothing, **unreadable, "reason": str(error), "spent": Spent()})
 
 
 def details(store: Store, name: str) -> Details:
@@ -187,7 +187,7 @@ def _overview(study: StudyConfig, last: Status, rows: Sequence[Row]) -> Overview
         study=study.name,
         question=study.question,
         state=last.state,
-        why=last.why,
+        reason=last.why,
         stage=_stage(last) or ("search" if search.done < search.total else "confirm" if most else None),
         search=search,
         confirm=StageProgress(_ended(confirmed), said.get("confirmations", most)),

@@ -41,7 +41,7 @@ class Snapshot:
     version: int
     changed: tuple[str, ...]  # trials that differ from the snapshot before, whose version is `since`
     since: int
-    told: Plain
+    status: Plain
 
     @property
     def name(self) -> str:
@@ -54,11 +54,11 @@ class Snapshot:
     @cached_property
     def line(self) -> bytes:
         """The study in a list."""
-        return encode(self.told)
+        return encode(self.status)
 
     @cached_property
     def whole(self) -> bytes:
-        return encode({**self.told, "optuna": self.optuna, "trials": list(self.rows.values())})
+        return encode({**self.status, "optuna": self.optuna, "trials": list(self.rows.values())})
 
     @cached_property
     def events(self) -> bytes:
@@ -211,14 +211,14 @@ class StudyWatcher:
     def _snapshot(self, found: Details, before: Snapshot | None) -> Snapshot:
         study_status, plain = self.stand(found), found.to_plain()
         rows = {row["trial"]: row for row in plain["trials"]}
-        told = study_status.to_plain()
+        status = study_status.to_plain()
         old = before.rows if before else {}
         changed = tuple(name for name, row in rows.items() if old.get(name) != row)
-        if before and not changed and before.told == told:
+        if before and not changed and before.status == status:
             return before
         self._version += 1
         since = before.version if before else 0
-        return Snapshot(study_status, rows, found.optuna, self._version, changed, since, told)
+        return Snapshot(study_status, rows, found.optuna, self._version, changed, since, status)
 
     async def listen(self) -> AsyncIterator[bytes]:
         """The news of all studies, as server-sent events: all of them first."""
@@ -239,7 +239,7 @@ class StudyWatcher:
 
     async def listen_to(self, name: str) -> AsyncIterator[bytes]:
         """The news of one study, as server-sent events, until it is deleted."""
-        version, told = 0, time.monotonic()
+        version, spoken = 0, time.monotonic()
         with self._listening():
             while not self.closed:
                 turn, now = self._turn, self.get(name)
@@ -248,10 +248,10 @@ class StudyWatcher:
                     return
                 if now.version != version:
                     yield now.news if version and now.since == version else now.events
-                    version, told = now.version, time.monotonic()
-                elif time.monotonic() - told >= QUIET_S:
+                    version, spoken = now.version, time.monotonic()
+                elif time.monotonic() - spoken >= QUIET_S:
                     yield STILL_HERE
-                    told = time.monotonic()
+                    spoken = time.monotonic()
                 await _next(turn)
 
     @contextmanager

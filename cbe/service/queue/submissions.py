@@ -1,4 +1,4 @@
-"""What somebody wants of a study: kept beside it in the store, so that no restart forgets it."""
+"""The desired state of a study: stored beside it, so that no restart loses it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Submission:
     losses: int = 0  # drivers that were lost with their node since somebody last asked for the study
     beat: float | None = None  # the word that stood there when it was: what an earlier driver said
     failed: str | None = None  # why the last driver failed
-    untold: Literal["finished", "failed", "budget"] | None = None  # what is still to be told to webhooks
+    unsent: Literal["finished", "failed", "budget"] | None = None  # the event that webhooks do not know yet
 
 
 _PLAIN = TypeAdapter(Submission)

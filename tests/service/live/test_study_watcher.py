@@ -112,7 +112,7 @@ def test_a_study_at_rest_is_read_once_and_one_that_cannot_be_read_is_told_so(tmp
         made.folder.write(STUDY_FILE, b"name: [")
         await seen.look()
         now = seen.get("made")
-        assert now and now.state == "unreadable" and "not valid YAML" in now.told["why"]
+        assert now and now.state == "unreadable" and "not valid YAML" in now.status["reason"]
 
     asyncio.run(look())
 
