@@ -17,17 +17,17 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import count
-from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import optuna
 import pyarrow.parquet as pq
+from ray.tune import Callback
+from ray.tune.callback import CallbackList
 from ray.tune.experiment import Trial
-from ray.tune.schedulers import TrialScheduler
-from ray.tune.search import ConcurrencyLimiter, Searcher
 from scipy.stats import spearmanr
 
+from benchmarks.controller import Controller
 from benchmarks.landscape import FOLDER
 from cbe.spec import StudyConfig
 from cbe.spec.search import applicable
@@ -176,8 +176,8 @@ class Draw:
         return cast(Array, np.maximum(0.0, mean + self._mixtures[number] @ (runs - mean)))
 
 
-class Replay:
-    """Ray Tune's controller on a made-up clock; a step of a trial takes one tick."""
+class Replay(Callback):
+    """A study on a made-up clock; a step of a trial takes one tick."""
 
     def __init__(self, study: StudyConfig, landscape: Landscape, seed: int, places: int = 2) -> None:
         self._study, self._land, self._draw = study, landscape, Draw(landscape, seed)
@@ -188,75 +188,31 @@ class Replay:
         sampling = Sampling(study, optuna.storages.InMemoryStorage(), {}, "")
         self.ledger = Ledger(study, self._recorder, sampling, 0.0)
         agenda = Agenda(study, folder, self.ledger)
-        self._scheduler = cast(Any, scheduler(study))
-        self._listener = Listener(self.ledger, study.scheduler.name)
-        self._limiter = ConcurrencyLimiter(Dispatch(agenda.following), places)
-        self._finished = False
-        self.search_alg = SimpleNamespace(searcher=self._limiter, is_finished=lambda: self._finished)
-        self._live: dict[str, Trial] = {}
+        told = CallbackList([Listener(self.ledger, study.scheduler.name), self])
+        self._controller = Controller(Dispatch(agenda.following), scheduler(study), places, told)
         self._curves: dict[str, list[dict[str, float]]] = {}
         self._done: dict[str, int] = {}
-        self._events: list[tuple[int, int, Trial]] = []
+        self._events: list[tuple[int, int, str]] = []
         self._number, self._now = count(), 0
         self.spent = 0  # trial-steps
         self.stands_for: dict[str, int] = {}  # recorded configs by config_id
 
     def run(self) -> Iterator[int]:
         """Plays the study to its end; yields the trial-steps so far after every trial that ends."""
-        self._fill()
+        self._controller.fill()
         while self._events:
-            self._now, _, trial = heapq.heappop(self._events)
-            if self._report(trial):
+            self._now, _, name = heapq.heappop(self._events)
+            self._report(name)
+            if self._controller.trials[name].is_finished():
                 yield self.spent
-            self._fill()
+            self._controller.fill()
         self._recorder._closing.set()
         self._home.cleanup()
 
-    def get_live_trials(self) -> list[Trial]:
-        return list(self._live.values())
-
-    get_trials = get_live_trials
-
-    def stop_trial(self, trial: Trial) -> None:
-        self._scheduler.on_trial_remove(self, trial)
-        self._end(trial)
-
-    def _fill(self) -> None:
-        """As much of Tune's step as comes before it waits for reports, until it changes nothing."""
-        changed = True
-        while changed:
-            changed, live = self._ask(), len(self._live)
-            chosen = self._scheduler.choose_trial_to_run(self)
-            changed |= len(self._live) < live  # it may have stopped some that waited
-            if chosen is not None and chosen.status == Trial.PAUSED:
-                self._begin(chosen)
-                changed = True
-            for trial in self.get_live_trials():
-                if trial.status == Trial.PENDING:
-                    self._begin(trial)
-                    changed = True
-
-    def _ask(self) -> bool:
-        asked = False
-        while not self._finished:
-            identity = f"{next(self._number):08d}"
-            given = cast(Any, self._limiter.suggest(identity))
-            self._finished = given == Searcher.FINISHED
-            if given is None or self._finished:
-                break
-            trial = Trial("_", config=given, trial_id=identity, stub=True)
-            self._live[given["trial"]] = trial
-            self._scheduler.on_trial_add(self, trial)
-            asked = True
-        return asked
-
-    def _begin(self, trial: Trial) -> None:
-        name = trial.config["trial"]
-        if name not in self._curves:
-            self._curves[name], self._done[name] = self._curve(trial), 0
-        trial.set_status(Trial.RUNNING)
-        self._listener.on_trial_start(0, [], _named(trial))
-        self._expect(trial)
+    def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        if str(trial) not in self._curves:
+            self._curves[str(trial)], self._done[str(trial)] = self._curve(trial), 0
+        self._expect(str(trial))
 
     def _curve(self, trial: Trial) -> list[dict[str, float]]:
         given = Assignment.from_plain(trial.config)
@@ -268,46 +224,16 @@ class Replay:
         pairs = self._study.confirm_pairs if fresh else self._study.pairs
         return self._draw.curve(config, pairs.index(given.pair), fresh)
 
-    def _expect(self, trial: Trial) -> None:
-        curve, done = self._curves[trial.config["trial"]], self._done[trial.config["trial"]]
+    def _expect(self, name: str) -> None:
+        """The next report of a trial."""
+        curve, done = self._curves[name], self._done[name]
         steps = int(curve[done]["step"] - (curve[done - 1]["step"] if done else 0))
         self.spent += steps
-        heapq.heappush(self._events, (self._now + steps, next(self._number), trial))
+        heapq.heappush(self._events, (self._now + steps, next(self._number), name))
 
-    def _report(self, trial: Trial) -> bool:
-        """Takes in the next report of a trial; whether that was its end."""
-        name = trial.config["trial"]
-        result: Any = self._curves[name][self._done[name]]
+    def _report(self, name: str) -> None:
+        result: dict[str, Any] = self._curves[name][self._done[name]]
         self._done[name] += 1
-        said = self._scheduler.on_trial_result(self, trial, result)
-        self._listener.on_trial_result(0, [], _named(trial), result)
-        if said == TrialScheduler.STOP or self._done[name] == len(self._curves[name]):
-            self._scheduler.on_trial_complete(self, trial, result)
-            self._end(trial)
-            return True
-        if said == TrialScheduler.PAUSE:
-            trial.set_status(Trial.PAUSED)
-            self.ledger.paused(name)
-            return False
-        self._expect(trial)
-        return False
-
-    def _end(self, trial: Trial) -> None:
-        self._listener.on_trial_complete(0, [], _named(trial))
-        trial.set_status(Trial.TERMINATED)
-        del self._live[trial.config["trial"]]
-        self._limiter.on_trial_complete(trial.trial_id)
-
-
-class _Named:
-    """A trial as the listener sees it: by the name that our trial names give it."""
-
-    def __init__(self, trial: Trial) -> None:
-        self.config, self.last_result = trial.config, {}
-
-    def __str__(self) -> str:
-        return str(self.config["trial"])
-
-
-def _named(trial: Trial) -> Any:
-    return _Named(trial)
+        self._controller.report(name, result, last=self._done[name] == len(self._curves[name]))
+        if self._controller.trials[name].status == Trial.RUNNING:
+            self._expect(name)

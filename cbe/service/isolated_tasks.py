@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def check(text: str, store: str, is_json: bool = False) -> dict[str, Any]:
         _refuse_long(text)
         text = _from_json(text) if is_json else text
         study = read_config_text(StudyConfig, text, name=str(FILE))
-        faults = list(_not_here(text, study, store))
+        faults = [*_not_here(text, study, store), *_earlier_study_faults(text, study, store)]
     except ConfigError as error:
         study, faults = None, list(error.faults)
     told: dict[str, Any] = {
@@ -98,6 +99,17 @@ def _not_here(text: str, study: StudyConfig, store: str) -> Iterator[Fault]:
         yield fault(("storage", "store"), "the service keeps results in its own store")
     if study.data.root != usual.data.root:
         yield fault(("data", "root"), "the service keeps downloads in a folder of its own")
+
+
+def _earlier_study_faults(text: str, study: StudyConfig, store: str) -> Iterator[Fault]:
+    """What its driver would refuse of the studies in the service's store that are to guide it."""
+    if not study.search_from:
+        return
+    from cbe.study.search.earlier_studies import faults
+
+    lines = parse(text, FILE)[1]
+    for fault in faults(study, Store.open(store)):
+        yield replace(fault, where=where_in(tuple(fault.where.split(".")), FILE, lines))
 
 
 def require_seen(study: StudyConfig, folder: Path) -> None:

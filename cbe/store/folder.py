@@ -29,7 +29,7 @@ from cbe.store import reader
 from cbe.store.clock import tick
 from cbe.store.location import Location
 from cbe.store.schema import TABLES, build
-from cbe.store.states import STATUS
+from cbe.store.states import STATUS, current_trials
 
 DEFAULT = "results"  # the store where none is named
 STUDY_FILE = "study.yaml"
@@ -81,10 +81,16 @@ class Store:
         where: pc.Expression | None = None,
         studies: Sequence[str] | None = None,
     ) -> pa.Table:
-        """The latest revision of every row of some studies, of all where none are named."""
+        """The rows of some studies, of all where none are named; trials are in the state they have now."""
+
+        def rows(folder: StudyFolder) -> pa.Table:
+            if table == "trials":
+                return current_trials(folder, columns, where)
+            return folder.table(table, columns, where)
+
         folders = [self.study(name) for name in (self.names() if studies is None else studies)]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            parts = list(pool.map(lambda folder: folder.table(table, columns, where), folders))
+            parts = list(pool.map(rows, folders))
         empty = TABLES[table].fields(columns or TABLES[table].schema.names).empty_table()
         return pa.concat_tables([empty, *parts])
 

@@ -78,7 +78,7 @@ def read(
 ) -> pa.Table:
     """The rows that count and for which `where` holds, in no particular order."""
     wanted = table.fields(table.schema.names if columns is None else list(columns))
-    asked = _mentioned(where, table)
+    asked = mentioned(where, table)
     schema = table.fields(list(dict.fromkeys([*wanted.names, *asked])))
     # A row that does not hold now may have held in an older revision: only keys can be asked before.
     early = where if where is not None and set(asked) <= set(table.key) else None
@@ -175,7 +175,7 @@ def _order(table: Table) -> list[str]:
     return [*table.key, *(["revision"] if "revision" in table.schema.names else [])]
 
 
-def _mentioned(where: pc.Expression | None, table: Table) -> list[str]:
+def mentioned(where: pc.Expression | None, table: Table) -> list[str]:
     """The columns an expression may ask for; words in its values can make it a few more, never fewer."""
     if where is None:
         return []
