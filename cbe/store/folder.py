@@ -157,12 +157,17 @@ class StudyFolder:
         found = {entry.name: entry for entry in self.location.entries(folders=False)}
         return (*(found.get(name) for name in _WATCHED), *self.list("trials"))
 
-    def compact(self, table: str, grace_s: float = merging.GRACE_S) -> int:
-        """Merges a table's small files and says how many make up the table now.
+    def compact(self, table: str, grace_s: float = merging.GRACE_S, least: int = 2) -> int:
+        """Merges a table's files where they are `least` or more, and says how many make it up now.
 
         What the merged file replaces is deleted by a later call, `grace_s` after it or more.
         """
-        return merging.compact(self.location.at(table), TABLES[table], grace_s)
+        return merging.compact(self.location.at(table), TABLES[table], grace_s, least=least)
+
+    def finish(self) -> None:
+        """Leaves one file of each table; for a study that nobody writes to any more."""
+        for name, table in TABLES.items():
+            merging.finish(self.location.at(name), table)
 
     def sweep(self, older_s: float = _DAY_S) -> None:
         """Deletes what killed writers have left behind; a file in the making is younger than a day."""

@@ -94,6 +94,8 @@ def run(
                     _tune(folder, progress, capacity, shared, body, limits)
                 ledger.settle()
                 folder.delete(SCRATCH)  # Tune's own state, for a restore that is never done
+                if progress.stage == "finished":
+                    recorder.finish()
         claim.end(progress)
     if ledger.broken:
         raise RunError(f"{study.name}: {ledger.broken}; remove the cause, then `cbe resume {study.name}`")
