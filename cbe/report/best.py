@@ -233,7 +233,7 @@ def _meeting(folder: StudyFolder, where: str, study: StudyConfig) -> set[str]:
     """The configs of trials that meet a condition."""
     query = f"select distinct config_id from trials where ({where}\n)"
     refuse_test_labels(query, allowed=study.allow_test_selection)
-    found = sql.answer(query, lambda table, columns: folder.table(table, columns))
+    found = sql.answer(query, folder.table)
     return set(found["config_id"].to_pylist())
 
 
