@@ -192,6 +192,15 @@ SCALING = _table(  # a cluster's machines beside its head, and the trials that h
     ("idle_s", "float64"),  # of places that cost and were not used, since the row before
 )
 
+STUDIES = _table(  # of a whole store: see index.py
+    "studies",
+    ("study",),
+    "revision",
+    ("study", "string"),
+    ("revision", "int64"),
+    *_columns("string", "state stamp overview submission"),
+)
+
 TABLES = {table.name: table for table in (TRIALS, METRICS, CONFUSIONS, EVENTS, SCALING)}
 
 
