@@ -154,7 +154,7 @@ def _look(store: Store, name: str, known: Known) -> _Look | None:
     if (found := rested(folder, known)) is not None:
         return _Look(found)
     try:
-        stamp = _stamp(folder)
+        stamp = stamp_of(folder)
         found, last = _read(store, name)
         return _Look(found, note(folder, found, last, stamp))
     except InputError:  # deleted meanwhile
@@ -163,9 +163,12 @@ def _look(store: Store, name: str, known: Known) -> _Look | None:
 
 def rested(folder: StudyFolder, known: Known) -> Overview | None:
     """How a study at rest stands by the index; None where it has to be looked at."""
-    if not known.at_rest or not known.overview or known.stamp != _stamp(folder):
-        return None
-    return Overview.from_plain(json.loads(known.overview))
+    return Overview.from_plain(json.loads(known.overview or "{}")) if is_current(folder, known) else None
+
+
+def is_current(folder: StudyFolder, known: Known) -> bool:
+    """Whether the index knows how a study rests."""
+    return known.at_rest and known.stamp == stamp_of(folder)
 
 
 def note(folder: StudyFolder, found: Overview, last: Status, stamp: str) -> Mapping[str, Any] | None:
@@ -173,7 +176,7 @@ def note(folder: StudyFolder, found: Overview, last: Status, stamp: str) -> Mapp
 
     A driver of which nothing was heard for a while may be heard of again, so that its own word is needed.
     """
-    if found.state == "unreadable" or last.plain.get("state") == "running":
+    if found.under_way or found.state == "unreadable" or last.plain.get("state") == "running":
         return None
     submission = folder.read(SUBMISSION)
     return {
@@ -192,7 +195,7 @@ def settle(store: Store, name: str) -> None:
         store.index.note([(name, known, seen.note)])
 
 
-def _stamp(folder: StudyFolder) -> str:
+def stamp_of(folder: StudyFolder) -> str:
     """What tells that files were changed behind our back: on a disk it costs next to nothing."""
     return str(folder.stamp()) if folder.location.local else ""
 

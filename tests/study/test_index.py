@@ -1,15 +1,13 @@
-"""The index of a store: a list of studies takes few requests, and shows what is there whatever has happened."""
+"""The index of a store: a list of studies takes few requests, and is true whatever has happened."""
 
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from cbe.store.reader import scan
 from cbe.store.schema import STUDIES
 from cbe.store.states import STATUS
 from cbe.study.overview import overviews, settle
+from tests.conftest import requests
 from tests.made import whole
 
 ELSEWHERE: dict[str, Any] = {"pid": 1, "born": None, "host": "elsewhere"}
@@ -49,26 +48,6 @@ def say(folder: StudyFolder, state: str, **said: Any) -> None:
 def seen(store: Store) -> dict[str, tuple[str, int]]:
     """Name, state and trials of each study in a list."""
     return {each.study: (each.state, sum(each.counts.values())) for each in overviews(store)}
-
-
-@contextmanager
-def requests() -> Iterator[list[str]]:
-    """What S3 is asked meanwhile."""
-    made: list[str] = []
-
-    class Log(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            made.append(record.getMessage())
-
-    log, handler = logging.getLogger("werkzeug"), Log()
-    level = log.level
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        yield made
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
 
 
 def test_a_second_list_of_many_studies_takes_a_few_requests(store: Store) -> None:
