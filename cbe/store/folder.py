@@ -42,7 +42,7 @@ DATA_FILE = "data.json"  # what the driver found in the data, as `cbe.data.Facts
 _WATCHED = (STUDY_FILE, STATUS, SUBMISSION, "stop")
 _ASIDE = re.compile(r"\..+\.\d+")  # what cbe.files calls a file in the making
 _DAY_S = 24 * 3600.0
-_AT_ONCE = 8  # studies read
+_AT_ONCE = 16  # studies read
 
 Names = list[str]
 

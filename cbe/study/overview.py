@@ -31,7 +31,7 @@ _COLUMNS = (
 )
 _NUMBERS = ("objective", "last_test_error", "wall_s", "gpu_s", "cost_usd")
 _TIMES = ("started", "updated")
-_AT_ONCE = 8  # studies read
+_AT_ONCE = 16  # studies read
 
 
 @dataclass(frozen=True)
