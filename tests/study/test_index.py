@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -82,19 +82,28 @@ def test_what_goes_on_after_a_list_is_seen_by_the_next(store: Store) -> None:
     assert seen(store) == {"first": ("stopped", 5)}
 
 
-def test_a_driver_that_dies_at_any_moment_leaves_a_list_that_is_true(store: Store) -> None:
+KILLED = """
+import json, os, signal, sys
+from contextlib import ExitStack
+from cbe.store.folder import STUDY_FILE, Store
+store = Store.open(sys.argv[1])
+with ExitStack() as stack:
+    for name in "abcd":
+        stack.enter_context(store.study(name).changing())
+    silent = {"state": "running", "pid": 1, "host": "elsewhere", "beat": 0}
+    store.study("b").write("status.json", json.dumps(silent).encode())
+    store.study("c").append("trials", [{"trial": "t0009", "role": "search", "state": "running"}])
+    store.study("d").delete(STUDY_FILE)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_driver_that_is_killed_leaves_a_list_that_is_true(store: Store) -> None:
     for name in "abcd":
         add(store, name)
-    seen(store)
-    folder = store.study("a")
-    with suppress(RuntimeError), folder.changing():
-        raise RuntimeError  # before it has written anything
-    store.index._open("b")
-    say(store.study("b"), "running", **ELSEWHERE, beat=0)  # silent since
-    store.index._open("c")
-    store.study("c").append("trials", [{"trial": "t0009", "role": "search", "state": "running"}])
-    with store.study("d").changing():
-        store.study("d").delete(STUDY_FILE)
+    assert len(seen(store)) == 4
+    killed = subprocess.run([sys.executable, "-c", KILLED, store.uri])
+    assert killed.returncode == -signal.SIGKILL
     wanted = {"a": ("finished", 1), "b": ("interrupted", 1), "c": ("finished", 2)}
     assert seen(store) == seen(store) == wanted
     known = store.known()
