@@ -235,8 +235,10 @@ def _meeting(folder: StudyFolder, where: str, study: StudyConfig) -> set[str]:
     refuse_test_labels(query, allowed=study.allow_test_selection)
     found = sql.answer(
         query,
-        lambda table, columns: (
-            current_trials(folder, columns) if table == "trials" else folder.table(table, columns)
+        lambda table, columns, where: (
+            current_trials(folder, columns, where)
+            if table == "trials"
+            else folder.table(table, columns, where)
         ),
     )
     return set(found["config_id"].to_pylist())

@@ -84,8 +84,10 @@ class Service:
         return folder
 
     async def find(self, name: str) -> StudyFolder:
-        """The same; the store is asked only about a study that was not seen yet."""
+        """The same; the store is asked only about a study that was not seen yet, or without its trials."""
         if self.study_watcher.get(name) is not None:
+            if not self.study_watcher.is_whole(name):
+                await asyncio.to_thread(self.study_watcher.fill, name)
             return self.store.study(name)
         return await asyncio.to_thread(self.known, name)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -179,6 +180,12 @@ class Recorder:
                 with self._noting:
                     self._queue = queue + self._queue
 
+    def finish(self) -> None:
+        """Writes the rest of a study that is over, and leaves one file of each table."""
+        self.close()
+        with suppress(CbeError, OSError):  # the rows are safe in their many files
+            self.folder.finish()
+
     def close(self) -> None:
         """Writes the rest and ends the thread; raises where rows could not be written."""
         self._closing.set()
@@ -206,7 +213,8 @@ class Recorder:
             try:
                 if not swept:
                     self.folder.sweep()
-                    self._files = {table: len(self.folder.list(table)) for table in TABLES}
+                    # Also deletes what a driver that was killed had merged.
+                    self._files = {table: self.folder.compact(table, least=MOST_FILES) for table in TABLES}
                     swept = True
                 self._compact()
             except Exception:  # the rows are safe in their many files; the thread must go on writing

@@ -55,8 +55,9 @@ class Claim:
                 f"`cbe stop {self._folder.name}`"
             )
         self.elapsed_s = last.elapsed_s
-        self._folder.delete(STOP)
-        self._say(state="running")
+        with self._folder.changing():
+            self._folder.delete(STOP)
+            self._say(state="running")
         return self
 
     def __exit__(

@@ -29,7 +29,8 @@ def begin(study: StudyConfig, store: Store) -> StudyConfig:
     if folder.exists():
         raise taken(study, folder)
     find(study, store)  # refuses earlier studies that cannot guide this one
-    folder.write(STUDY_FILE, _encoded(study))
+    with folder.changing():
+        folder.write(STUDY_FILE, _encoded(study))
     return study
 
 
@@ -112,12 +113,13 @@ def _replace(folder: StudyFolder, study: StudyConfig) -> None:
         )
     older = [_OLDER.fullmatch(entry.name) for entry in folder.location.entries()]
     number = 1 + max((int(found[1]) for found in older if found), default=0)
-    folder.write(f"study.{number}.yaml", folder.read(STUDY_FILE) or b"")
-    # Before the file: what was finished may have more to do by the new one, whatever happens after this.
-    if last.plain:
-        stopped = {**last.plain, "state": "stopped", "stop_reason": "its file was changed"}
-        folder.write(STATUS, json.dumps(stopped, indent=1).encode())
-    folder.write(STUDY_FILE, _encoded(study))
+    with folder.changing():
+        folder.write(f"study.{number}.yaml", folder.read(STUDY_FILE) or b"")
+        # Before the file: what was finished may have more to do by the new one, whatever happens after this.
+        if last.plain:
+            stopped = {**last.plain, "state": "stopped", "stop_reason": "its file was changed"}
+            folder.write(STATUS, json.dumps(stopped, indent=1).encode())
+        folder.write(STUDY_FILE, _encoded(study))
 
 
 def delete(folder: StudyFolder) -> None:

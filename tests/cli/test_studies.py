@@ -385,4 +385,4 @@ def test_a_cluster_that_does_not_answer_is_told_at_once_and_leaves_no_study(
     (tmp_path / "a.yaml").write_text("name: a\n")
     done = cbe_("run", "a.yaml", "--address", "127.0.0.1:1")
     assert done.code == 2 and "no Ray cluster at 127.0.0.1:1" in done.err
-    assert not list((tmp_path / "results").glob("*"))
+    assert not list((tmp_path / "results").glob("a"))

@@ -24,6 +24,7 @@ from cbe.service.queue.submissions import Submission
 from cbe.store.folder import Store
 from cbe.store.states import status
 from cbe.study.control import stop_was_asked
+from cbe.study.overview import is_current
 
 LOOK_S = 1.0  # between looks at the jobs while any study runs or waits
 IDLE_S = 10.0
@@ -60,6 +61,7 @@ class Reconciler:
     def start(self) -> None:
         """Knows at once what the store has of all submissions; what runs of them Ray tells a moment later."""
         with suppress(CbeError), self.lock:
+            self._take_from_index()
             self.entries = self._entries({})
         self._thread.start()
 
@@ -95,6 +97,8 @@ class Reconciler:
             self._tidied = time.monotonic()
             self._audit.tidy()
             self._without.clear()
+            with self.lock:
+                self._take_from_index()
 
     def look(self) -> None:
         """Once: settles what has ended and starts what may start."""
@@ -165,6 +169,19 @@ class Reconciler:
                 else:
                     found[name] = entry
         return found
+
+    def _take_from_index(self) -> None:
+        """Of studies that rest, by the store's index, nothing else is read."""
+        found = {**self.entries}
+        for name, known in self._store.known().items():
+            if name in found or not is_current(self._store.study(name), known):
+                continue
+            submission = submissions.parse(known.submission)
+            if submission is None:
+                self._without.add(name)
+            elif submission.wanted == "rest":
+                found[name] = Entry(name, submission, Status({}), None)
+        self.entries = found
 
     def _entry(self, name: str, submission: Submission | None, jobs: Mapping[str, Job]) -> Entry | None:
         folder = self._store.study(name)

@@ -8,9 +8,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from cbe.store.folder import StudyFolder
-
-FILE = "submission.json"
+from cbe.store.folder import SUBMISSION, StudyFolder
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,10 @@ _PLAIN = TypeAdapter(Submission)
 
 def read(folder: StudyFolder) -> Submission | None:
     """The study's submission; None where nobody submitted it to a service, or the file is none."""
-    content = folder.read(FILE)
+    return parse(folder.read(SUBMISSION))
+
+
+def parse(content: str | bytes | None) -> Submission | None:
     try:
         return _PLAIN.validate_json(content) if content else None
     except ValidationError:
@@ -40,4 +41,5 @@ def read(folder: StudyFolder) -> Submission | None:
 
 
 def write(folder: StudyFolder, submission: Submission) -> None:
-    folder.write(FILE, _PLAIN.dump_json(submission, indent=1))
+    with folder.changing():
+        folder.write(SUBMISSION, _PLAIN.dump_json(submission, indent=1))
