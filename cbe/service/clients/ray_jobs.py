@@ -284,8 +284,8 @@ def _seen_by_ray(job: Job) -> Overview:
     lines = [line for line in job.message.strip().splitlines() if line.strip()]
     reason = lines[-1].strip() if lines and job.status == "failed" else None
     state = _STATES.get(job.status, job.status)
-    plain = {"study": job.study, "question": "", "state": state, "reason": reason, "counts": {}, "spent": {}}
-    return Overview.from_plain(plain)
+    said = {"study": job.study, "question": "", "state": state, "reason": reason}
+    return Overview.from_plain({**said, "counts": {}, "spent": {}})
 
 
 def _to_yaml(study: StudyConfig) -> str:

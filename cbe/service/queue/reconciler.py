@@ -22,7 +22,7 @@ from cbe.service.queue.fair_queue import Begun, Waiting, in_turn
 from cbe.service.queue.ray_jobs import Job, Jobs, RayAway, unused
 from cbe.service.queue.submissions import Submission
 from cbe.store.folder import Store
-from cbe.store.states import status
+from cbe.store.states import Status, status
 from cbe.study.control import stop_was_asked
 from cbe.study.overview import is_current
 
