@@ -21,7 +21,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
-import optuna
 import pyarrow.parquet as pq
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
@@ -181,7 +180,7 @@ class Replay:
         folder = Store.open(self._home.name).study(study.name)
         folder.write(DATA_FILE, json.dumps({"validation": landscape.study.data.validation}).encode())
         self._recorder = Recorder(folder, flush_s=1e6)  # never: nobody reads it
-        sampling = Sampling(study, optuna.storages.InMemoryStorage(), {}, "")
+        sampling = Sampling(study)
         self.ledger = Ledger(study, self._recorder, sampling, 0.0)
         agenda = Agenda(study, folder, self.ledger)
         self._scheduler = cast(Any, scheduler(study))
