@@ -20,7 +20,6 @@ from itertools import count
 from typing import Any, cast
 
 import numpy as np
-import optuna
 import pyarrow.parquet as pq
 from ray.tune import Callback
 from ray.tune.callback import CallbackList
@@ -185,7 +184,7 @@ class Replay(Callback):
         folder = Store.open(self._home.name).study(study.name)
         folder.write(DATA_FILE, json.dumps({"validation": landscape.study.data.validation}).encode())
         self._recorder = Recorder(folder, flush_s=1e6)  # never: nobody reads it
-        sampling = Sampling(study, optuna.storages.InMemoryStorage(), {}, "")
+        sampling = Sampling(study)
         self.ledger = Ledger(study, self._recorder, sampling, 0.0)
         agenda = Agenda(study, folder, self.ledger)
         told = CallbackList([Listener(self.ledger, study.scheduler.name), self])

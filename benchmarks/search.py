@@ -231,7 +231,7 @@ def suggestion_ms(trials: int = 200) -> float:
     """Median time of the driver for a suggestion after so many trials."""
     land = _landscape("digits", "development")
     study = _study(land, 0, budget={"trials": trials + 20})
-    sampling = Sampling(study, optuna.storages.InMemoryStorage(), {}, "")
+    sampling = Sampling(study)
     seconds, rng = [], np.random.default_rng(0)
     for number in range(trials + 20):
         began = time.perf_counter()

@@ -53,7 +53,7 @@ def local(store: Store, address: str | None = None) -> LocalStudies:
     """The studies of a store, driven by this process on a Ray cluster, and shown meanwhile."""
     from cbe.service.clients.local import LocalStudies
 
-    return LocalStudies(store, address, _shown, _announce)
+    return LocalStudies(store, address, _shown, _announce, _say)
 
 
 def is_http(address: str | None) -> bool:
@@ -109,6 +109,12 @@ def _shown(progress: Progress) -> AbstractContextManager[Any]:
     from cbe.cli.progress.live import live
 
     return live(progress)
+
+
+def _say(text: str) -> None:
+    from cbe.cli.console import say
+
+    say(text, "dim")
 
 
 def _announce(study: StudyConfig, new: bool) -> None:

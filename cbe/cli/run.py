@@ -68,6 +68,10 @@ def resume(
         list[str] | None,
         typer.Option(help="A new limit, e.g. usd=20 or gpu_hours=8. Short for --set budget.usd=20."),
     ] = None,
+    retry: Annotated[
+        list[str] | None,
+        typer.Option(help="A failed trial to try again, e.g. t0007; `failed` for all. May be repeated."),
+    ] = None,
     store: stores.Option = None,
     address: Annotated[
         str | None,
@@ -80,7 +84,7 @@ def resume(
 
     changes = [*(settings or ()), *(f"budget.{limit}" for limit in budget or ())]
     studies = backends.opened(store, address, drives=True)
-    study_status = studies.resume(name, changes, file=file)
+    study_status = studies.resume(name, changes, file=file, retry=retry or ())
     if not study_status.overview.under_way:
         _ended(studies, study_status, as_json)
     elif as_json:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -41,6 +41,7 @@ from cbe.store.states import status
 from cbe.study.control import STOP, ask_to_stop, stop_was_asked
 from cbe.study.lifecycle import amend, begin, differing, journal
 from cbe.study.overview import Details
+from cbe.study.retry import ask_to_retry, require_failed
 
 AT_ONCE = 4  # separate processes for checks and reports
 QUERIES = 2  # and for SQL, which can be made to last
@@ -152,15 +153,31 @@ class Service:
             self.audit.record("stop_asked", holder.name, name, now=now)
             self._noted(name)
 
-    def resume(self, name: str, holder: Holder, settings: Mapping[str, Any] | None = None) -> None:
-        """Puts a study into the queue again, with more budget or another space where that is given."""
+    def resume(
+        self,
+        name: str,
+        holder: Holder,
+        settings: Mapping[str, Any] | None = None,
+        retry: Sequence[str] = (),
+    ) -> None:
+        """Puts a study into the queue again, with more budget or another space where that is given.
+
+        `retry` names failed trials to try again.
+        """
         with self.reconciler.lock:
             folder, submission = self._own(name, holder)
             entry = self._entry(name)
-            if entry and (entry.waiting or (entry.running and not self._ends(entry))) and not settings:
+            if (
+                entry
+                and (entry.waiting or (entry.running and not self._ends(entry)))
+                and not (settings or retry)
+            ):
                 return  # it goes on already
             self._rests(name, entry)
+            if retry:
+                require_failed(folder, retry)
             self._amend(folder, settings)
+            ask_to_retry(folder, retry)
             if status(folder).state == "finished":
                 raise Conflict(f"{name}: is finished; give it more to do: set budget.trials higher")
             new = Submission(holder.name, datetime.now(UTC))
@@ -168,7 +185,8 @@ class Service:
             wanted = replace(new, owner=last.owner, priority=last.priority, submitted=last.submitted)
             folder.delete(STOP)  # an earlier wish to stop, which nobody has heard
             submissions.write(folder, wanted)
-            self.audit.record("resumed", holder.name, name, settings=dict(settings or {}))
+            asked = {"settings": dict(settings or {}), **({"retry": list(retry)} if retry else {})}
+            self.audit.record("resumed", holder.name, name, **asked)
             self._noted(name)
 
     def amend(

@@ -105,6 +105,9 @@ def _scheduler_faults(study: StudyConfig) -> Iterator[Finding]:
     if study.scheduler.pairs is not None and study.sampler.name == "grid":
         problem = f"{study.scheduler.pairs}: a grid runs all of its points on all pairs"
         yield ("scheduler", "pairs"), problem, "list seeds and label_splits instead, or use another sampler"
+    if study.scheduler.name != "none" and "training.steps" in study.search:
+        problem = f"the scheduler {study.scheduler.name} compares trials that train for the same steps"
+        yield ("search", "training.steps"), problem, "use `scheduler: none`, or give training.steps one value"
     fixed = sorted(study.search.keys() - MUTABLE)
     if study.scheduler.name == "pbt" and (fixed or not study.search):
         problem = f"pbt changes values during training, which {', '.join(fixed)} does not allow"

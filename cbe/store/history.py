@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import optuna
@@ -18,9 +18,12 @@ from cbe.store.states import FINAL
 
 Point = Mapping[str, Any]
 
+PAUSED = "paused"  # the user attribute of a trial that waits at a rung, or has waited there
+
 # Errors that the config itself leads to, and the constraint it breaks: by that TPE ranks it behind all
 # others, however good the values were that the trial had reported before.
 AVOIDED = {"NonFiniteLoss": ("finite loss", 1.0), "OutOfMemory": ("fits in memory", 1.0)}
+WITH_CONSTRAINTS = ("prior", "tpe")  # the other samplers warn of constraints
 
 
 def told(state: str, error_class: str | None) -> TrialState:
@@ -39,6 +42,19 @@ def is_in_space(study: StudyConfig, point: Point) -> bool:
     return point.keys() == keys and all(study.search[key].contains(value) for key, value in point.items())
 
 
+def ending(
+    study: StudyConfig, state: str, values: Sequence[float] | None, error_class: str | None
+) -> tuple[TrialState, list[float] | None, tuple[str, float] | None]:
+    """A trial's end as the sampler is told of it: its state, its values, and the constraint it breaks."""
+    as_told = told(state, error_class)
+    if as_told != TrialState.COMPLETE:
+        avoids = study.sampler.name in WITH_CONSTRAINTS and state == "failed"
+        return as_told, None, AVOIDED.get(error_class or "") if avoids else None
+    if not (values and all(map(math.isfinite, values))):
+        return TrialState.FAIL, None, None  # Optuna takes no NaN
+    return as_told, list(values), None
+
+
 def remembered(
     study: StudyConfig,
     row: Mapping[str, Any],
@@ -48,26 +64,31 @@ def remembered(
     """A row of `trials` as a trial of Optuna's; None where it is not of the search or not of this space.
 
     `curve` is the objective by step; without it the last value alone is known. A sampler is told what to
-    avoid, other readers that the trial failed.
+    avoid, and what it had noted itself; other readers are told that the trial failed.
     """
     point = json.loads(row["params"] or "{}")
     if row["role"] != "search" or not is_in_space(study, point):
         return None
-    error_class = row.get("error_class") if for_sampler and row["state"] == "failed" else None
-    state, values = told(row["state"], error_class), row["values"]
-    if state == TrialState.COMPLETE and not (values and all(map(math.isfinite, values))):
-        state = TrialState.FAIL  # Optuna takes no NaN
+    state, values, constraint = ending(
+        study, row["state"], row["values"], row.get("error_class") if for_sampler else None
+    )
     if curve is None and row["step"] and row["objective"] is not None:
         curve = {row["step"]: row["objective"]}
-    several = len(study.objectives) > 1  # of those Optuna keeps no curve
+    if len(study.objectives) > 1:  # of those Optuna keeps no curve
+        curve = None
+    if state == TrialState.PRUNED and curve and not math.isnan(curve[max(curve)]):
+        values = [curve[max(curve)]]  # as Optuna has it
+    noted = json.loads(row.get("sampler") or "{}") if for_sampler else {}
+    paused = {PAUSED: True} if noted.get(PAUSED) else {}
     return optuna.create_trial(
         state=state,
         params=point,
         distributions={key: study.search[key].distribution() for key in point},
-        values=values if state == TrialState.COMPLETE else None,
-        intermediate_values=dict(curve or {}) if not several else None,
-        user_attrs=about(row["trial"], pair_of(row), row["preset"]),
-        constraints=dict([AVOIDED[error_class]]) if error_class in AVOIDED else None,
+        values=values,
+        intermediate_values=dict(curve or {}),
+        user_attrs=about(row["trial"], pair_of(row), row["preset"]) | paused,
+        system_attrs=noted.get("trial"),
+        constraints=dict([constraint]) if constraint else None,
     )
 
 

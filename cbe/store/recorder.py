@@ -19,6 +19,7 @@ from cbe.errors import CbeError, RunError
 from cbe.spec.metrics import REPORTED
 from cbe.store.clock import catch_up, tick
 from cbe.store.folder import StudyFolder
+from cbe.store.past import COLUMNS, PastReports
 from cbe.store.redact import redact, redacted_json
 from cbe.store.schema import METRICS, SCALING, TABLES, TRIALS, build, fit
 
@@ -70,8 +71,9 @@ class Recorder:
 
     def __init__(self, folder: StudyFolder, flush_s: float = 1.0) -> None:
         self.folder = folder
+        self.past = PastReports(METRICS.fields(COLUMNS).empty_table())  # `load` reads it
         self._rows: dict[str, _Row] = {}
-        self._steps: dict[str, set[int]] = {}
+        self._last: dict[str, int] = {}  # the last step of each trial that has reported
         self._queue = _Queue()
         self._noting = threading.Lock()  # of the three above
         self._writing = threading.Lock()  # one write at a time, so that the order is kept
@@ -95,15 +97,11 @@ class Recorder:
     def load(self) -> Recorder:
         """Takes up what an earlier recorder of this study has written."""
         rows = {row["trial"]: row for row in self.folder.table("trials").to_pylist()}
-        reports = self.folder.table("metrics", ["trial", "step", "revision"])
-        found = reports.group_by("trial").aggregate([("step", "list"), ("revision", "max")])
-        steps = dict(zip(found["trial"].to_pylist(), found["step_list"].to_pylist(), strict=True))
-        latest = [row["revision"] for row in rows.values()] + found["revision_max"].to_pylist()
-        catch_up(max(latest, default=0))
+        self.past = PastReports.read(self.folder)
+        catch_up(max([self.past.revision, *(row["revision"] for row in rows.values())]))
         with self._noting:
             self._rows.update({trial: row for trial, row in rows.items() if trial not in self._rows})
-            for trial, seen in steps.items():
-                self._steps.setdefault(trial, set()).update(seen)
+            self._last = self.past.last_steps() | self._last
         return self
 
     def trial(self, trial_id: str, **columns: Any) -> None:
@@ -118,7 +116,7 @@ class Recorder:
             self._rows[trial_id] = self._queue.trials[trial_id] = self._rows.get(trial_id, _EMPTY) | change
 
     def metrics(self, trial_id: str, metrics: Mapping[str, Any], *, replace: bool = False) -> None:
-        """Keeps one report of a trial; one of a step that is recorded already is dropped unless replacing."""
+        """Keeps one report of a trial; unless replacing, only of a step later than those recorded."""
         step = int(metrics["step"])
         about: _Row = {"study": self.folder.name, "trial": trial_id, "step": step}
         row = about | {name: fit(METRICS, name, metrics[name]) for name in _FROM_REPORT if name in metrics}
@@ -129,10 +127,10 @@ class Recorder:
             if metrics.get(name) is not None
         ]
         with self._noting:
-            steps = self._steps.setdefault(trial_id, set())
-            if step in steps and not replace:
+            last = self._last.get(trial_id, 0)
+            if step <= last and not replace:
                 return
-            steps.add(step)
+            self._last[trial_id] = max(step, last)
             revision = {"revision": tick()}
             row |= revision
             self._queue.metrics.append(row)
@@ -156,12 +154,12 @@ class Recorder:
     def reported(self) -> set[str]:
         """Trials that have a report; a killed driver may have written it, and not the trial's row."""
         with self._noting:
-            return set(self._steps)
+            return set(self._last)
 
     def recorded_step(self, trial_id: str) -> int:
         """The last step of a trial that has a report; 0 where there is none."""
         with self._noting:
-            return max(self._steps.get(trial_id, ()), default=0)
+            return self._last.get(trial_id, 0)
 
     def flush(self) -> None:
         """Writes what was noted; where that fails, `problem` says why and the rows wait for the next time."""

@@ -147,6 +147,7 @@ TRIALS = _table(
     *_columns("int64", "workers retries"),
     *_columns("string", "versions git_commit error_class error_text checkpoint"),
     ("reused_from", "string"),  # STUDY/TRIAL that was trained in its place
+    ("sampler", "string"),  # JSON: what the sampler has noted; see history.py
     *column_types().items(),
 )
 

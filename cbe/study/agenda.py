@@ -32,6 +32,7 @@ from cbe.study.ledger import Ledger
 from cbe.study.search.survivors import has_not_ended, promotions
 from cbe.study.trial.process import newest
 
+TRACES = ("checkpoints", "logs")  # folders of the study that have one entry a trial
 INFEASIBLE_LIMIT = 200  # points in a row that cannot be built
 
 Next = Assignment | Literal["wait", "finished"]
@@ -48,8 +49,9 @@ class Agenda:
         self.cut_short: str | None = None  # why the search had fewer trials than it might
         self._study, self._ledger, self._sampling = study, ledger, ledger.sampling
         self.budget_guard = budget_guard or BudgetGuard(ledger)
-        self._sampling.abandon_nameless()
-        known = {*ledger.rows, *self._sampling.trials(), *ledger.recorder.reported}
+        # A driver that was killed may have left more of a trial than its row.
+        left = {name.partition(".")[0] for under in TRACES for name in folder.list(under)}
+        known = {*ledger.rows, *ledger.recorder.reported, *left}
         self._name, self._confirm_name = names_of("t", known), names_of("c", known)
         self._again = deque(_unfinished(folder, ledger))
         self._presets = deque(self._missing_presets())
@@ -141,8 +143,7 @@ class Agenda:
 
     @property
     def _search_is_over(self) -> bool:
-        started = sum(row["state"] != "infeasible" for row in self._ledger.in_role("search"))
-        if started >= self._study.trials:
+        if sum(row["state"] != "infeasible" for row in self._searched()) >= self._study.trials:
             return True
         if self._presets or self._given:
             return False
@@ -169,19 +170,23 @@ class Agenda:
     @property
     def _has_sampled_all(self) -> bool:
         """Whether a race has had its trials on the first pair."""
-        first, rows = self._study.pairs[0], self._ledger.in_role("search")
-        begun = [row for row in rows if row["state"] != "infeasible"]
+        first = self._study.pairs[0]
+        begun = [row for row in self._searched() if row["state"] != "infeasible"]
         on_first = sum(pair_of(row) == first for row in begun)
         return on_first >= self._study.first_pair_trials
 
     def _promotions(self) -> list[Assignment]:
-        rows = list(self._ledger.in_role("search"))
+        rows = list(self._searched())
         return promotions(self._study, rows) if self._has_sampled_all else []
 
     @property
     def _may_promote(self) -> bool:
         """Whether a run of the race may yet lead to another on the next pair."""
-        return has_not_ended(self._ledger.in_role("search"), self._study.pairs[:-1])
+        return has_not_ended(self._searched(), self._study.pairs[:-1])
+
+    def _searched(self) -> Iterator[Row]:
+        """Trials of the search, but those that a lowered budget has taken back."""
+        return (r for r in self._ledger.in_role("search") if r["trial"] not in self._sampling.taken_back)
 
     def _missing_presets(self) -> Iterator[Assignment]:
         have = {(row["preset"], *pair_of(row)) for row in self._ledger.in_role("search")}
@@ -231,7 +236,8 @@ class Agenda:
 
 def names_of(letter: str, trials: Iterable[str]) -> Callable[[], str]:
     """Gives one unused name after the other: t0000, t0001, …"""
-    last = max((int(name[1:]) for name in trials if name.startswith(letter)), default=-1)
+    taken = (int(name[1:]) for name in trials if name.startswith(letter) and name[1:].isdigit())
+    last = max(taken, default=-1)
     numbers = count(last + 1)
     return lambda: f"{letter}{next(numbers):04d}"
 
@@ -243,17 +249,9 @@ def _interval(row: Row) -> int:
 
 def _unfinished(folder: StudyFolder, ledger: Ledger) -> Iterator[Assignment]:
     """Trials that ran when the driver ended, each from its last checkpoint not ahead of the record."""
-    told = ledger.sampling.trials()
-    for name, row in ledger.rows.items():
-        if row["state"] not in FINAL:
-            number = told[name].number if name in told else None
+    for name, row in sorted(ledger.rows.items()):
+        if row["state"] not in FINAL and name not in ledger.sampling.taken_back:
             point, pair = json.loads(row["params"]), pair_of(row)
             resume = newest(folder, name, ledger.recorder.recorded_step(name), _interval(row))
+            number = ledger.sampling.number(name)
             yield Assignment(name, row["role"], pair, point, row["preset"], number, resume)
-    for name, trial in told.items():  # what a driver did before it died, and the store has not heard of
-        if name not in ledger.rows:
-            pair, preset = (
-                pair_of(trial.user_attrs),
-                trial.user_attrs["preset"],
-            )
-            yield Assignment(name, "search", pair, dict(trial.params), preset, trial.number)

@@ -7,10 +7,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import groupby
 from typing import Any
 
 import cbe.environment  # noqa: F401  before Ray
@@ -28,7 +27,6 @@ from cbe.ssl.world import World
 from cbe.store.folder import DATA_FILE, Store, StudyFolder
 from cbe.store.recorder import Recorder
 from cbe.store.rows import pair_of
-from cbe.store.states import FINAL
 from cbe.study.agenda import Agenda
 from cbe.study.assignment import Assignment
 from cbe.study.budget.guard import BudgetGuard
@@ -38,12 +36,14 @@ from cbe.study.ledger import Ledger, Reports
 from cbe.study.lifecycle import journal
 from cbe.study.overview import settle
 from cbe.study.progress import Progress, Watch
+from cbe.study.retry import retry
 from cbe.study.scaling import cluster
 from cbe.study.scaling.watch import Scaling
 from cbe.study.search.earlier_studies import find
-from cbe.study.search.sampling import Sampling, open_storage
+from cbe.study.search.mirror import Mirror
+from cbe.study.search.sampling import Sampling
 from cbe.study.search.scheduling import Curve, scheduler
-from cbe.study.search.transfer import transfer
+from cbe.study.search.transfer import learned
 from cbe.study.trial.process import Shared, failure, is_worth_a_retry, work
 from cbe.study.trial.reuse import reusable_runs
 from cbe.study.trial.stop_signal import StopSignal, listener
@@ -69,16 +69,17 @@ def run(
     """Runs a study, or goes on with it: what the store has of it is kept and not run again."""
     folder = store.study(study.name)
     with Claim(folder) as claim, cluster.connected(study, address) as embedded:
-        with closing(Recorder(folder)) as recorder, closing(StopSignal()) as stop_signal:
+        with (
+            closing(Recorder(folder)) as recorder,
+            closing(StopSignal()) as stop_signal,
+            ExitStack() as closers,
+        ):
             recorder.load()
+            retry(recorder)
             capacity = cluster.capacity(study, cluster.size(embedded))
             cluster.require_shared(study, store, capacity)
-            storage = open_storage(study.storage.optuna, journal(folder))
-            sampling = Sampling(
-                study, storage, recorder.rows, folder.uri, lambda: transfer(study, find(study, store))
-            )
-            if study.search_from and not recorder.rows:
-                recorder.event("learned", **sampling.transfer)
+            mirror = closers.enter_context(closing(_mirror(study, folder, recorder)))
+            sampling = _sampling(study, store, recorder, mirror)
             ledger = Ledger(study, recorder, sampling, capacity.gpus * study.resources.workers)
             scaling = None if capacity.alone else Scaling(ledger, capacity, stop_signal)
             budget_guard = BudgetGuard(ledger, scaling, lambda: progress.elapsed_s, capacity.concurrent)
@@ -103,6 +104,23 @@ def run(
     if ledger.broken:
         raise RunError(f"{study.name}: {ledger.broken}; remove the cause, then `cbe resume {study.name}`")
     return progress
+
+
+def _mirror(study: StudyConfig, folder: StudyFolder, recorder: Recorder) -> Mirror:
+    """Where `optuna-dashboard` looks; that it cannot be written is worth an event, and no more."""
+
+    def failed(problem: str) -> None:
+        recorder.event("mirror_failed", error=problem)
+
+    return Mirror(study.storage.optuna, journal(folder), folder.uri, failed)
+
+
+def _sampling(study: StudyConfig, store: Store, recorder: Recorder, mirror: Mirror) -> Sampling:
+    """The sampler's history, made from the store."""
+    given = learned(study, recorder.folder, lambda: find(study, store))
+    if study.search_from and not recorder.rows:
+        recorder.event("learned", **given.to_plain())
+    return Sampling(study, recorder, given, mirror)
 
 
 def _device(capacity: cluster.Capacity) -> str | None:
@@ -132,7 +150,7 @@ def _tune(
     ledger, study, scratch = progress.ledger, shared.study, folder.path(SCRATCH)
     workers = Workers(capacity.workers, capacity.cpus, capacity.gpus, retries=RETRIES, storage=scratch)
     job = _Job([ray.put(shared)], body, workers, limits.stop_signal.broadcaster, capacity)
-    judge = scheduler(study, _curves(folder, ledger))
+    judge = scheduler(study, _curves(ledger))
     ledger.on_reuse = lambda trial, reports: judge.replay(study, _searched(ledger, trial, reports))
     tune.Tuner(
         tune.with_resources(tune.with_parameters(_trial, job=job), _resources(shared, capacity)),
@@ -280,21 +298,17 @@ def _interruptible(ledger: Ledger) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _curves(folder: StudyFolder, ledger: Ledger) -> Iterator[Curve]:
-    """What the search trials that have ended had reported."""
+def _curves(ledger: Ledger) -> Iterator[Curve]:
+    """What trials of the search had reported before the study went on, those that have not ended included."""
     metric = ledger.study.objectives[0].metric
-    ended = {row["trial"] for row in ledger.in_role("search") if row["state"] in FINAL and row["step"]}
-    if not ended:
-        return
-    found = folder.table("metrics", ["trial", "step", metric])
-    in_order = found.sort_by([("trial", "ascending"), ("step", "ascending")]).to_pylist()
-    for name, reports in groupby(in_order, key=lambda row: row["trial"]):
-        if name in ended:
-            yield from _searched(ledger, name, list(reports))
+    for row in ledger.in_role("search"):
+        if curve := ledger.recorder.past.curve(row["trial"], metric):
+            failed = row["state"] == "failed"
+            yield Curve(row["trial"], curve.items(), pair_of(row), row["preset"], failed)
 
 
 def _searched(ledger: Ledger, trial: str, reports: Reports) -> Iterator[Curve]:
-    """The curve of a trial of the search."""
+    """The curve of a trial of the search that another study has run."""
     row, metric = ledger.rows[trial], ledger.study.objectives[0].metric
     if row["role"] == "search":
         objective = [(each["step"], each[metric]) for each in reports if each.get(metric) is not None]

@@ -11,8 +11,6 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-import pyarrow.compute as pc
-
 from cbe.errors import ConfigError
 from cbe.spec import StudyConfig, TrainConfig
 from cbe.spec.identity import columns, config_id
@@ -29,7 +27,11 @@ from cbe.training.summary import Summary, evaluation
 
 Reports = Sequence[Mapping[str, Any]]  # evaluations of a trial, in the order of steps
 
-SAME_ERROR_LIMIT = 3
+# The same error ends a study where so many of the last trials ended by it: of as many as this, or, where more
+# run at once, of half as many as run.
+FEWEST_ENDS = 3
+OF_AT_ONCE = 1 / 2
+SAME_ERROR_SHARE = 0.9
 # What a report says of the trial rather than of the step.
 _OF_THE_TRIAL = ("parameters", "macs", "device", "node", "split")
 
@@ -48,7 +50,8 @@ class Ledger:
         self._started: dict[str, float] = {}
         self._waits: set[str] = set()  # for the scheduler, and wants no process meanwhile
         self._evaluations: dict[str, list[dict[str, Any]]] = {}
-        self._errors: deque[str] = deque(maxlen=SAME_ERROR_LIMIT)
+        self._ends: deque[str | None] = deque()  # errors of the last trials, None where one had none
+        self._most_at_once = 0
         self._provenance = provenance()
         self._catch_up()
 
@@ -65,7 +68,7 @@ class Ledger:
                 self._put(name, state="interrupted")
             if row["state"] not in FINAL and self.recorder.recorded_step(name) > (row["step"] or 0):
                 metric = self.study.objectives[0].metric
-                past = self._stored(name, metric)
+                past = self.recorder.past.evaluations(name, metric)
                 values = self._values(name, {**row, **past[-1]})
                 self._evaluations[name] = past
                 self._put(name, step=past[-1]["step"], objective=values[0], values=values, **_figures(past))
@@ -79,6 +82,7 @@ class Ledger:
             seed=assignment.pair[0],
             label_split=assignment.pair[1],
             params=json.dumps(assignment.point),
+            sampler=self.sampling.noted(assignment.trial),
             workers=self.study.resources.workers,
             **self._provenance,
         )
@@ -145,6 +149,7 @@ class Ledger:
     def started(self, assignment: Assignment) -> None:
         """A trial's process has begun, for the first time or again."""
         self._started[assignment.trial] = time.monotonic()
+        self._most_at_once = max(self._most_at_once, len(self._started))
         self._waits.discard(assignment.trial)
         self._put(assignment.trial, state="running")
         if assignment.resume:
@@ -183,8 +188,9 @@ class Ledger:
             **self._spent(name),
             **_figures(past),
         )
-        if assignment.number is not None:
-            self.sampling.report(assignment.number, result["step"], self._values(name, result)[0])
+        objective = result.get(self.study.objectives[0].metric)
+        if assignment.number is not None and objective is not None:
+            self.sampling.report(assignment.number, result["step"], objective)
 
     def ended(self, assignment: Assignment, result: Mapping[str, Any]) -> None:
         """A trial has stopped for good, or, where the study is stopping, until it is resumed."""
@@ -199,8 +205,7 @@ class Ledger:
         state = "completed" if done else "pruned"
         self._put(name, state=state, **self._spent(name))
         self.recorder.event(state, name, step=row["step"])
-        self._started.pop(name, None)
-        self._errors.clear()
+        self._leaves(name, None)
         if assignment.number is not None:
             self.sampling.tell(assignment.number, state, self.rows[name]["values"])
 
@@ -215,29 +220,45 @@ class Ledger:
         self._started.clear()
 
     def failed(self, assignment: Assignment, error_class: str, error_text: str) -> None:
-        """A trial has failed; the same error several times in a row halts the study."""
+        """A trial has failed; where most of the last ones have, by the same error, the study halts."""
         name = assignment.trial
         spent = self._spent(name)
         self._put(name, state="failed", error_class=error_class, error_text=error_text, **spent)
         self.recorder.event("failed", name, error_class=error_class, error_text=error_text)
-        self._started.pop(name, None)
+        self._leaves(name, error_class)
         if assignment.number is not None:
             self.sampling.tell(assignment.number, "failed", None, error_class)
-        self._errors.append(error_class)
-        if len(self._errors) == SAME_ERROR_LIMIT and len(set(self._errors)) == 1:
+        alike = self._ends.count(error_class)
+        if len(self._ends) == self._window and alike >= SAME_ERROR_SHARE * self._window:
             told = self.rows[name]["error_text"]  # without its secrets
-            self.break_off(f"{SAME_ERROR_LIMIT} trials in a row ended with {error_class}: {told}")
+            self.break_off(f"{alike} of the last {self._window} trials ended with {error_class}: {told}")
+
+    @property
+    def _window(self) -> int:
+        """How many of the last ends are looked at."""
+        return max(FEWEST_ENDS, int(OF_AT_ONCE * self._most_at_once))
+
+    def _leaves(self, trial: str, error_class: str | None) -> None:
+        """A trial has ended for good."""
+        self._started.pop(trial, None)
+        self._waits.discard(trial)
+        self._evaluations.pop(trial, None)
+        self._ends.append(error_class)
+        while len(self._ends) > self._window:
+            self._ends.popleft()
 
     def paused(self, trial: str, step: int | None = None) -> None:
         """A scheduler lets a trial wait, or it was told to leave its process and did after some step."""
-        if trial in self._started:
+        begun = trial in self._started
+        if begun and step is not None:
+            self.recorder.event("paused", trial, step=step)
+        if step is None and trial not in self._waits:
+            self._waits.add(trial)
+            self.sampling.pause(trial)
+            self._put(trial, sampler=self.sampling.noted(trial))
+        if begun:
             self._put(trial, **self._spent(trial))
             del self._started[trial]
-            if step is None:
-                self._waits.add(trial)
-                self.sampling.pause(trial)
-            else:
-                self.recorder.event("paused", trial, step=step)
 
     def recovering(self, assignment: Assignment, charged: bool = True) -> None:
         """A trial's process was lost; Ray starts another. The loss of its machine is not held against it."""
@@ -308,15 +329,8 @@ class Ledger:
     def _history(self, trial: str) -> list[dict[str, Any]]:
         """The evaluations of a trial, those before a restart included."""
         if trial not in self._evaluations:
-            before = self.recorder.recorded_step(trial) > 0
-            self._evaluations[trial] = self._stored(trial) if before else []
+            self._evaluations[trial] = self.recorder.past.evaluations(trial)
         return self._evaluations[trial]
-
-    def _stored(self, trial: str, *others: str) -> list[dict[str, Any]]:
-        columns = dict.fromkeys(("step", *SUMMARIZED, *others))
-        found = self.recorder.folder.table("metrics", list(columns), pc.field("trial") == trial)
-        rows: list[dict[str, Any]] = found.sort_by("step").to_pylist()
-        return rows
 
     def _values(self, trial: str, result: Mapping[str, Any]) -> list[float]:
         own = {"wall_s": self._wall_s(trial)}

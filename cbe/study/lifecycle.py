@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,8 +19,11 @@ from cbe.spec.files import read_config_text
 from cbe.spec.suggestions import did_you_mean
 from cbe.store.folder import STUDY_FILE, Store, StudyFolder
 from cbe.store.states import STATUS, status
+from cbe.study.control import stop_was_asked
 from cbe.study.search.earlier_studies import find
 
+STOP_WAIT_S = 60.0  # a driver that stops gives its trials half a minute for their checkpoints
+LOOK_S = 0.2
 _OLDER = re.compile(r"study\.(\d+)\.yaml")
 
 
@@ -116,10 +120,26 @@ def _replace(folder: StudyFolder, study: StudyConfig) -> None:
     with folder.changing():
         folder.write(f"study.{number}.yaml", folder.read(STUDY_FILE) or b"")
         # Before the file: what was finished may have more to do by the new one, whatever happens after this.
-        if last.plain:
-            stopped = {**last.plain, "state": "stopped", "stop_reason": "its file was changed"}
-            folder.write(STATUS, json.dumps(stopped, indent=1).encode())
+        reopen(folder, "its file was changed")
         folder.write(STUDY_FILE, _encoded(study))
+
+
+def reopen(folder: StudyFolder, why: str) -> None:
+    """Lets a study that was finished go on: it has more to do."""
+    last = status(folder)
+    if last.plain:
+        told = {**last.plain, "state": "stopped", "stop_reason": why}
+        folder.write(STATUS, json.dumps(told, indent=1).encode())
+
+
+def await_stop(folder: StudyFolder, say: Callable[[str], None], wait_s: float = STOP_WAIT_S) -> None:
+    """Waits for a driver that was asked to stop; one that was not, or does not, is left to be refused."""
+    if not (status(folder).alive and stop_was_asked(folder)):
+        return
+    say(f"{folder.name}: waits for its driver, which was asked to stop …")
+    deadline = time.monotonic() + wait_s
+    while status(folder).alive and time.monotonic() < deadline:
+        time.sleep(LOOK_S)
 
 
 def delete(folder: StudyFolder) -> None:

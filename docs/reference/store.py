@@ -58,6 +58,7 @@ MEANINGS = {
     "error_text": "its message",
     "checkpoint": "where its last checkpoint is",
     "reused_from": "STUDY/TRIAL whose run was taken over instead of training; null for a run of its own",
+    "sampler": "JSON of what the sampler has noted of the trial",
     "thresholds": "threshold of each class, mean over heads",
     "time": "when it happened (UTC)",
     "matrix": "counts; rows are true classes, columns predicted ones",

@@ -11,10 +11,10 @@ from cbe.store.recorder import Recorder
 from cbe.study.agenda import Agenda
 from cbe.study.assignment import Assignment
 from cbe.study.ledger import Ledger
-from cbe.study.lifecycle import begin, journal
+from cbe.study.lifecycle import begin
 from cbe.study.search.earlier_studies import find
-from cbe.study.search.sampling import Sampling, open_storage
-from cbe.study.search.transfer import transfer
+from cbe.study.search.sampling import Sampling
+from cbe.study.search.transfer import learned
 from cbe.study.trial.reuse import reusable_runs
 
 DIGEST = "0123456789abcdef"  # of the images
@@ -33,13 +33,8 @@ class Driver:
         facts = {"digest": digest, "validation": 200, "classes": [str(n) for n in range(10)]}
         self.folder.write(DATA_FILE, json.dumps(facts).encode())
         self.recorder = Recorder(self.folder, flush_s=3600).load()
-        self.sampling = Sampling(
-            config,
-            open_storage(None, journal(self.folder)),
-            self.recorder.rows,
-            self.folder.uri,
-            lambda: transfer(config, find(config, store)),
-        )
+        given = learned(config, self.folder, lambda: find(config, store))
+        self.sampling = Sampling(config, self.recorder, given)
         self.ledger = Ledger(config, self.recorder, self.sampling, gpus=0)
         self.ledger.reusable = reusable_runs(config, store, digest, device)
         self.agenda = Agenda(config, self.folder, self.ledger)

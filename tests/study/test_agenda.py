@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
 
 from cbe.spec import StudyConfig
@@ -16,7 +15,7 @@ from cbe.study.agenda import Agenda
 from cbe.study.assignment import Assignment
 from cbe.study.budget.guard import BudgetGuard
 from cbe.study.ledger import Ledger
-from cbe.study.search.sampling import Sampling, open_storage
+from cbe.study.search.sampling import Sampling
 from tests.study.conftest import rows, study
 
 
@@ -26,8 +25,7 @@ class Driver:
     def __init__(self, config: StudyConfig, where: Path, gpus: float = 0) -> None:
         self.folder = Store.open(str(where)).study(config.name)
         self.recorder = Recorder(self.folder).load()
-        storage = open_storage(None, where / "optuna.journal")
-        self.sampling = Sampling(config, storage, self.recorder.rows, str(where))
+        self.sampling = Sampling(config, self.recorder)
         self.ledger = Ledger(config, self.recorder, self.sampling, gpus)
         # One trial at a time: the clock says what trials took.
         budget_guard = BudgetGuard(self.ledger, elapsed_s=lambda: self.ledger.trials_s)
@@ -102,33 +100,68 @@ def test_impossible_points_of_a_grid_are_recorded_once(tmp_path: Path) -> None:
     assert ran(tmp_path, "state") == {("completed",): 3, ("infeasible",): 2}
 
 
-def test_a_driver_that_dies_while_the_sampler_answers_loses_only_that_answer(tmp_path: Path) -> None:
-    config = study(budget={"trials": 4})
-    first = Driver(config, tmp_path)
-    first.run(3)
-    first.die()
-    storage = open_storage(None, tmp_path / "optuna.journal")
-    half = optuna.load_study(study_name="small", storage=storage).ask()
-    half.suggest_int("ensemble.heads", 2, 8)
-    half.set_user_attr("seed", 0)
-    second = Driver(config, tmp_path)
-    second.run_to_the_end()
-    second.die()
-    assert ran(tmp_path, "state") == {("completed",): 4}
-    for name, row in rows(second.folder).items():
-        assert row["preset"] or len(second.sampling.trials()[name].params) >= 8
-
-
-def test_what_was_asked_but_not_yet_recorded_is_run_by_the_next_driver(tmp_path: Path) -> None:
+def test_what_was_asked_but_not_yet_recorded_never_happened(tmp_path: Path) -> None:
     config = study(budget={"trials": 4})
     first = Driver(config, tmp_path)
     first.run(2)
     first.die()
     asked = first.sampling.ask("t0002", (0, 0))
     second = Driver(config, tmp_path)
+    assert "t0002" not in second.sampling.trials()
     upcoming = second.start()
     assert (upcoming.trial, upcoming.point, upcoming.number) == ("t0002", asked.point, asked.number)
+    second.run_to_the_end()
     second.die()
+    assert ran(tmp_path, "state") == {("completed",): 3, ("running",): 1}
+
+
+@pytest.mark.parametrize("trace", ["checkpoints/t0002/000000010.pt", "logs/t0002.txt"])
+def test_a_name_is_not_given_again_where_a_killed_driver_has_left_more_than_a_row(
+    trace: str, tmp_path: Path
+) -> None:
+    config = study(budget={"trials": 4})
+    first = Driver(config, tmp_path)
+    first.run(2)
+    first.die()
+    first.folder.write(trace, b"")
+    second = Driver(config, tmp_path)
+    assert second.start().trial == "t0003"
+    second.die()
+
+
+def test_a_lowered_budget_takes_back_what_had_only_been_asked_for(tmp_path: Path) -> None:
+    six, four = (study(budget={"trials": count}) for count in (6, 4))
+    first = Driver(six, tmp_path)
+    first.run(2)
+    begun, *asked = (first.start() for _ in range(4))
+    first.ledger.reported(begun, {"step": 10, "validation_error": 0.5})
+    first.die()
+    second = Driver(four, tmp_path)
+    assert second.sampling.trials().keys() & {each.trial for each in asked} == {asked[0].trial}
+    second.run_to_the_end()
+    second.die()
+    states = {name: row["state"] for name, row in rows(second.folder).items()}
+    assert states == {
+        **dict.fromkeys(["t0000", "t0001", "t0002", "t0003"], "completed"),
+        **dict.fromkeys(["t0004", "t0005"], "interrupted"),
+    }
+    third = Driver(six, tmp_path)
+    third.run_to_the_end()
+    third.die()
+    assert ran(tmp_path, "state") == {("completed",): 6}
+
+
+def test_a_race_does_not_wait_for_what_was_taken_back(tmp_path: Path) -> None:
+    race = {"scheduler": {"name": "race"}, "seeds": [0, 1]}
+    first = Driver(study(budget={"trials": 24}, **race), tmp_path)
+    first.run(4)
+    for _ in range(6):
+        first.start()
+    first.die()
+    second = Driver(study(budget={"trials": 9}, **race), tmp_path)
+    second.run_to_the_end()
+    second.die()
+    assert ran(tmp_path, "state") == {("completed",): 5, ("interrupted",): 5}  # nobody is ahead of the base
 
 
 def test_a_row_catches_up_with_its_curve(tmp_path: Path) -> None:
@@ -146,16 +179,6 @@ def test_a_row_catches_up_with_its_curve(tmp_path: Path) -> None:
     second.die()
     row = rows(second.folder)[paper.trial]
     assert (row["state"], row["step"], row["objective"]) == ("completed", 40, 1 / 40)
-
-
-def test_two_stores_do_not_share_a_history(tmp_path: Path) -> None:
-    config = study(budget={"trials": 3})
-    storage = open_storage(None, tmp_path / "optuna.journal")
-    one, other = (Sampling(config, storage, {}, home) for home in ("here", "there"))
-    asked = one.ask("t0000", (0, 0))
-    assert "t0000" in one.trials() and not other.trials()
-    again = Sampling(config, storage, {}, "here")
-    assert again.trials()["t0000"].params == asked.point
 
 
 def test_a_confirmation_ends_when_its_verdicts_are_known(tmp_path: Path) -> None:

@@ -70,8 +70,19 @@ class Studies(Protocol):
     def stop(self, name: str) -> StudyStatus:
         """Asks a study to stop; its results are kept."""
 
-    def resume(self, name: str, changes: Sequence[str] = (), *, file: Path | None = None) -> StudyStatus:
-        """Goes on with a study, with `key=value` changes or by an edited file."""
+    def resume(
+        self,
+        name: str,
+        changes: Sequence[str] = (),
+        *,
+        file: Path | None = None,
+        retry: Sequence[str] = (),
+    ) -> StudyStatus:
+        """Goes on with a study, with `key=value` changes or by an edited file.
+
+        `retry` names failed trials to try again, or `failed` for all. A study that was just asked to stop is
+        waited for.
+        """
 
     def delete(self, name: str) -> None:
         """Removes a study with all its results; one that runs is refused."""

@@ -18,6 +18,7 @@ from cbe.store.states import status
 from cbe.study import lifecycle
 from cbe.study.control import ask_to_stop
 from cbe.study.overview import Details, details, followed, overview, overviews
+from cbe.study.retry import ask_to_retry, require_failed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +39,7 @@ class LocalStudies:
     address: str | None = None  # of a Ray cluster; None: Ray is started on this machine
     watch_driver: Watch | None = None  # shows a study while it is driven
     announce: Callable[[StudyConfig, bool], None] | None = None  # before that; True: it is new
+    say: Callable[[str], None] = lambda text: None  # what it waits for
 
     begin: ClassVar[str] = "cbe run FILE"
 
@@ -101,9 +103,22 @@ class LocalStudies:
         ask_to_stop(folder)
         return StudyStatus(replace(overview(self.store, name), state="stopping"))
 
-    def resume(self, name: str, changes: Sequence[str] = (), *, file: Path | None = None) -> StudyStatus:
+    def resume(
+        self,
+        name: str,
+        changes: Sequence[str] = (),
+        *,
+        file: Path | None = None,
+        retry: Sequence[str] = (),
+    ) -> StudyStatus:
         _, folder = lifecycle.load(self.store, name)
-        return self._go_on(lifecycle.amend(folder, file=file, settings=changes))
+        lifecycle.await_stop(folder, self.say)
+        if retry:
+            require_failed(folder, retry)
+        study = lifecycle.amend(folder, file=file, settings=changes)
+        if retry and not status(folder).alive:
+            ask_to_retry(folder, retry)
+        return self._go_on(study)
 
     def delete(self, name: str) -> None:
         _, folder = lifecycle.load(self.store, name)

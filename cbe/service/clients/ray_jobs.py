@@ -11,6 +11,7 @@ import hashlib
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -33,8 +34,9 @@ from cbe.spec.files import read_config_text, read_setting, text_to_send
 from cbe.store.folder import STUDY_FILE, Store
 from cbe.store.states import status
 from cbe.study.control import stop_was_asked
-from cbe.study.lifecycle import differing, existing_differs
+from cbe.study.lifecycle import STOP_WAIT_S, differing, existing_differs
 from cbe.study.overview import Details, Overview, details, followed, overview
+from cbe.study.retry import require_failed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -163,15 +165,25 @@ class RayJobsStudies:
             raise InputError(f"{name}: is not running; there is nothing to stop")
         return self._study_status(self._known(name))
 
-    def resume(self, name: str, changes: Sequence[str] = (), *, file: Path | None = None) -> StudyStatus:
+    def resume(
+        self,
+        name: str,
+        changes: Sequence[str] = (),
+        *,
+        file: Path | None = None,
+        retry: Sequence[str] = (),
+    ) -> StudyStatus:
         require_no_file(self.url, file)
         for each in changes:
             read_setting(each)  # which refuses what is none, as the driver would much later
-        job = self._known(name)
+        job = self._rested(name)
+        if retry and (store := self._store(job)):
+            require_failed(store.study(name), retry)
         if job.active and self._ends(job):
             raise InputError(f"{name}: its driver is just ending; try again in some seconds")
         if not job.active:
             more = [part for each in changes for part in ("--set", each)]
+            more += [part for each in retry for part in ("--retry", each)]
             command = [*self._python, "-m", "cbe", "resume", name, *more]
             self._jobs.submit(
                 name,
@@ -179,9 +191,18 @@ class RayJobsStudies:
                 {key: value for key, value in job.about.items() if key.startswith("cbe_")},
                 folder=Path.cwd() if self._here else None,
             )
-        elif changes:
+        elif changes or retry:
             raise InputError(f"{name}: is running; stop it first")
         return self._study_status(self._known(name))
+
+    def _rested(self, name: str) -> Job:
+        """A study's last job; one that was just asked to stop is waited for."""
+        deadline = time.monotonic() + STOP_WAIT_S
+        while True:
+            job = self._known(name)
+            if not (job.active and self._ends(job)) or time.monotonic() > deadline:
+                return job
+            time.sleep(1)
 
     @property
     def _python(self) -> list[str]:

@@ -21,6 +21,7 @@ from cbe.service.live.study_status import StudyStatus, StudyStatusDetails
 from cbe.service.trials import Trial
 from cbe.spec import StudyConfig
 from cbe.spec.files import read_setting, text_to_send
+from cbe.study.lifecycle import STOP_WAIT_S
 from cbe.study.overview import Overview, in_order, row_from_plain
 
 if TYPE_CHECKING:
@@ -142,17 +143,27 @@ class Client:
         )
 
     def resume(
-        self, name: str, changes: Sequence[str] = (), *, file: Path | None = None, **settings: Any
+        self,
+        name: str,
+        changes: Sequence[str] = (),
+        *,
+        file: Path | None = None,
+        retry: Sequence[str] = (),
+        **settings: Any,
     ) -> StudyStatus:
-        """Puts a study into the queue again.
+        """Puts a study into the queue again; one that was just asked to stop is waited for.
 
-        With more to do as `["budget.trials=80"]`, or `**{"budget.trials": 80}`. `file` is refused.
+        With more to do as `["budget.trials=80"]`, or `**{"budget.trials": 80}`. `retry` names failed trials
+        to try again, or `failed` for all. `file` is refused.
         """
         require_no_file(self.url, file)
         settings |= dict(map(read_setting, changes))
-        plain = self._transport.object(
-            "POST", _study(name, "resume"), json={"set": settings} if settings else None
-        )
+        deadline = time.monotonic() + STOP_WAIT_S
+        while self.show(name).study_status.state == "stopping" and time.monotonic() < deadline:
+            time.sleep(1)
+        asked = {"set": settings, "retry": list(retry)}
+        asked = {key: value for key, value in asked.items() if value}
+        plain = self._transport.object("POST", _study(name, "resume"), json=asked or None)
         return self._transport.understood(StudyStatus.from_plain, plain)
 
     def amend(

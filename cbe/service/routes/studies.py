@@ -122,8 +122,12 @@ async def stop(
 async def resume(
     service: CurrentService, who: Submitter, name: Study, actions: Actions, given: Resume | None = None
 ) -> Response:
-    """Continues a study where it stopped, with a larger budget if one is given."""
-    await actions.run(service.resume, name, who, given.settings if given else None)
+    """Continues a study where it stopped, with a larger budget if one is given.
+
+    `retry` names failed trials to try again, or `failed` for all.
+    """
+    asked = given or Resume()
+    await actions.run(service.resume, name, who, asked.settings, asked.retry)
     return await _study_status(service, name)
 
 

@@ -146,6 +146,7 @@ class Change(BaseModel):
 class Resume(BaseModel):
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
     settings: Annotated[Settings, Field(alias="set")] = {}
+    retry: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=10_000)] = []
 
 
 class About(BaseModel):

@@ -7,6 +7,7 @@ posteriori (Rasmussen and Williams 2006, chapters 4 and 5). Values are standardi
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,16 @@ class GaussianProcess:
         self._factor = cho_factor(self._covariance()[0], lower=True)
         self._solved = cho_solve(self._factor, self._values)
         return self
+
+    @property
+    def fitted(self) -> list[float]:
+        """The hyperparameters, and with how many values they are to be fitted again."""
+        return [*map(float, self._theta), self._due]
+
+    def take_up(self, fitted: Sequence[float] | None) -> None:
+        """Goes on with hyperparameters that another process has fitted."""
+        if fitted is not None and len(fitted) == len(self._means) + 1:  # else of another search space
+            self._theta, self._due = np.array(fitted[:-1]), int(fitted[-1])
 
     def _maximise(self) -> None:
         low, high = self._means - 3 * self._deviations, self._means + 3 * self._deviations

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -27,13 +28,14 @@ from scipy.special import ndtr
 from threadpoolctl import ThreadpoolController
 
 from cbe.spec import Parameter
+from cbe.store.history import PAUSED
 from cbe.study.search.coordinates import Places
 from cbe.study.search.forecast import scores
 from cbe.study.search.gaussian_process import GaussianProcess
 from cbe.study.search.transfer import FROM
 
 SOURCE = "cbe:source"  # the system attribute that names the source of a trial
-PAUSED = "paused"  # the user attribute of a trial that waits at a rung, or has waited there
+FITTED = "cbe:fitted"  # and what has become of the model's hyperparameters at this trial
 Source = Literal["prior", "even", "model"]
 Array = np.ndarray[Any, Any]
 
@@ -73,9 +75,12 @@ class PriorSampler(BaseSampler):
         self._has_priors = any(parameter.prior for parameter in search.values())
         shares = [parameter.prior.share for parameter in search.values() if parameter.prior]
         self._by_prior = min(PRIOR_FIRST, max(shares, default=0.0))
+        self._seed = seed
         self._rng = np.random.default_rng(seed)
         self._model = GaussianProcess(self._places.groups)
         self._threads = ThreadpoolController()
+        self._has_begun = False  # in this process
+        self._ends = ExpectedEnds()
         self._tpe = tpe(seed, startup)  # for several objectives
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -91,8 +96,16 @@ class PriorSampler(BaseSampler):
             found = self._tpe.sample_relative(study, trial, search_space)
             # Optuna's multiples of a step are off by rounding: 0.8999999999999999 where the space has 0.9.
             return {key: self._search[key].clamp(value) for key, value in found.items()}
+        self._rng = np.random.default_rng([self._seed, trial.number])
+        if not self._has_begun:
+            self._has_begun = True
+            known = (each.system_attrs for each in reversed(study.get_trials(deepcopy=False)))
+            self._model.take_up(next((own[FITTED] for own in known if FITTED in own), None))
+        before = self._model.fitted
         source, point = self._suggest(study, trial.number)
         study._storage.set_trial_system_attr(trial._trial_id, SOURCE, source)
+        if self._model.fitted != before:
+            study._storage.set_trial_system_attr(trial._trial_id, FITTED, self._model.fitted)
         return point
 
     def sample_independent(
@@ -103,7 +116,7 @@ class PriorSampler(BaseSampler):
         return self._search[param_name].clamp(value)
 
     def reseed_rng(self) -> None:
-        self._rng = np.random.default_rng()
+        self._seed = int(np.random.SeedSequence().generate_state(1)[0])
         self._tpe.reseed_rng()
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
@@ -139,7 +152,7 @@ class PriorSampler(BaseSampler):
         self, study: Study, told: Sequence[FrozenTrial], running: Sequence[Mapping[str, Any]]
     ) -> dict[str, Any]:
         sign = -1 if study.direction == StudyDirection.MAXIMIZE else 1
-        values, whole = expected_ends(told, sign)
+        values, whole = self._ends.of(told, sign)
         scored = scores(values)
         kept = _most_telling(scored)
         places = np.array([self._places.of(told[n].params) for n in kept])
@@ -182,28 +195,56 @@ def _has_told(trial: FrozenTrial) -> bool:
     return trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
 
 
-def expected_ends(trials: Sequence[FrozenTrial], sign: int) -> tuple[Array, Array]:
-    """What each trial has reached or would have, lower being better, and whether it was trained to its end.
+class ExpectedEnds:
+    """What trials have reached or would have; what is known of one that has ended is kept."""
 
-    A trial that went wrong is as bad as none can be.
-    """
-    whole = np.array([trial.state == TrialState.COMPLETE for trial in trials])
-    curves = [trial.intermediate_values for trial in trials]
-    found = np.full(len(trials), math.inf)
-    for n, trial in enumerate(trials):
-        if any(violation > 0 for violation in trial.constraints.values()):
-            continue
-        if whole[n]:
-            found[n] = sign * trial.values[0]
-        elif curves[n]:
-            last = max(curves[n])
-            gains = [
-                trial.values[0] - curve[last]
-                for trial, curve, ended in zip(trials, curves, whole, strict=True)
-                if ended and last in curve and math.isfinite(curve[last])
-            ]
-            found[n] = sign * (curves[n][last] + (float(np.median(gains)) if gains else 0.0))
-    return np.where(np.isnan(found), math.inf, found), whole
+    def __init__(self) -> None:
+        self._known: dict[int, _Known] = {}  # of trials that have ended, by number
+        self._gains: dict[
+            int, list[float]
+        ] = {}  # of those that were trained to it, from each step to the end
+
+    def of(self, trials: Sequence[FrozenTrial], sign: int) -> tuple[Array, Array]:
+        """The end of each, lower being better, and whether it was trained to its end.
+
+        A trial that went wrong is as bad as none can be.
+        """
+        known = [self._of(trial) for trial in trials]
+        steps = self._gains.keys() & {each.last for each in known}
+        expected = {step: float(np.median(self._gains[step])) for step in steps}
+        found = sign * np.array([each.value + expected.get(each.last, 0.0) for each in known])
+        whole = np.array([each.whole for each in known], dtype=bool)
+        return np.where(np.isnan(found), math.inf, found), whole
+
+    def _of(self, trial: FrozenTrial) -> _Known:
+        found = self._known.get(trial.number)
+        if found is None:
+            found = _known(trial)
+            if trial.state.is_finished():
+                self._known[trial.number] = found
+            for step, value in trial.intermediate_values.items() if found.whole else ():
+                if math.isfinite(value):
+                    self._gains.setdefault(step, []).append(found.value - value)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What counts of a trial."""
+
+    whole: bool  # trained to its end
+    value: float  # its end or its last; not a number where it went wrong
+    last: int  # the step of its last value; 0 where that is its end
+
+
+def _known(trial: FrozenTrial) -> _Known:
+    curve = trial.intermediate_values
+    if trial.state == TrialState.COMPLETE:
+        return _Known(True, float(trial.values[0]), 0)
+    if not curve or any(violation > 0 for violation in trial.constraints.values()):
+        return _Known(False, math.nan, 0)
+    last = max(curve)
+    return _Known(False, curve[last], last)
 
 
 def log_improvement(best: float, mean: Array, deviation: Array) -> Array:

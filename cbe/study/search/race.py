@@ -53,19 +53,25 @@ class Race(TrialScheduler):
         self._paused: dict[str, tuple[Trial, int]] = {}  # those that wait, and at which rung
         self._promoted: dict[str, Trial] = {}  # those that have a place and are about to go on
         self._failed: set[str] = set()
+        self._replayed: set[str] = set()  # that have begun before the study was resumed
 
-    def replay(self, name: str, curve: Iterable[tuple[int, float]], judged: bool = True) -> None:
-        """Takes in a trial that ended before the study was resumed."""
+    def replay(
+        self, name: str, curve: Iterable[tuple[int, float]], judged: bool = True, failed: bool = False
+    ) -> None:
+        """Takes in what a trial had reported before the study was resumed; it may have ended or not."""
         points = list(curve)
         for step, value in points:
             self._note(name, step, value, judged)
         for rung, step in enumerate(self._rungs):
             if judged and sum(at >= step for at, _ in points) > 1:
                 self._passed[rung].add(name)
+        self._replayed.add(name)
+        if failed:
+            self._failed.add(name)
 
     def observe(self, trial: Trial, result: dict[str, Any]) -> None:
         """Takes in a report of a trial that is not judged, on the pair of those that are."""
-        self._note(_name(trial), result["step"], result.get(self._objective), judged=False)
+        self._note(trial_name(trial), result["step"], result.get(self._objective), judged=False)
 
     def _note(self, name: str, step: int, value: float | None, judged: bool) -> None:
         """The first value at or behind a rung is what counts: a trial that lost its process may repeat it."""
@@ -77,14 +83,25 @@ class Race(TrialScheduler):
             self._ends.setdefault(name, found)
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
-        self._failed.discard(_name(trial))  # Tune adds a trial again that it recovers
-        # A study that was resumed goes on with a trial that had passed these rungs.
+        name = trial_name(trial)
+        self._failed.discard(name)  # Tune adds a trial again that it recovers
+        if name in self._replayed:
+            self._replayed.remove(name)
+            self._go_on(tune_controller, trial)
+
+    def _go_on(self, controller: Any, trial: Trial) -> None:
+        """A study that was resumed goes on with a trial: it had passed some rungs, and may wait at one."""
+        name = trial_name(trial)
         for rung, step in enumerate(self._rungs):
-            if step < _resumed_after(trial):
-                self._passed[rung].add(_name(trial))
+            if step < _resumed_after(trial) or name in self._best(rung):
+                self._passed[rung].add(name)
+            elif name in self._scores[rung] and name not in self._passed[rung]:
+                self._paused[name] = (trial, rung)
+                trial.set_status(Trial.PAUSED)  # before Tune has put it down as pending
+                return self._leave(controller, trial)
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        name = _name(trial)
+        name = trial_name(trial)
         self._note(name, result["step"], result.get(self._objective), judged=True)
         for rung, step in enumerate(self._rungs):
             if step > result["step"]:
@@ -101,15 +118,15 @@ class Race(TrialScheduler):
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
         if "error_class" in result:
-            self._failed.add(_name(trial))
+            self._failed.add(trial_name(trial))
         self._forget(trial)
         self._leave(tune_controller, trial)
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
         """Tune recovers the trial, in its own place, or tells the searcher itself that the place is free."""
-        self._failed.add(_name(trial))
+        self._failed.add(trial_name(trial))
         limiter = _limiter(tune_controller)
-        if limiter and _name(trial) in self._paused:  # lost before its checkpoint was saved
+        if limiter and trial_name(trial) in self._paused:  # lost before its checkpoint was saved
             limiter.live_trials.add(trial.trial_id)
         self._forget(trial)
 
@@ -190,8 +207,8 @@ class Race(TrialScheduler):
         self._promote(controller)
 
     def _forget(self, trial: Trial) -> None:
-        self._paused.pop(_name(trial), None)
-        self._promoted.pop(_name(trial), None)
+        self._paused.pop(trial_name(trial), None)
+        self._promoted.pop(trial_name(trial), None)
 
     def _may_grow(self, controller: Any) -> bool:
         """Whether new trials may still come.
@@ -215,7 +232,7 @@ class Race(TrialScheduler):
 
         A rung waits for those that may still reach it.
         """
-        expected = {_name(trial) for trial in (*self._running(controller), *self._promoted.values())}
+        expected = {trial_name(trial) for trial in (*self._running(controller), *self._promoted.values())}
         for rung in range(len(self._rungs)):
             if expected - self._scores[rung].keys() - self._passed[rung]:
                 break
@@ -243,7 +260,8 @@ def _has_place(controller: Any) -> bool:
     return limiter is None or len(limiter.live_trials) < limiter.max_concurrent
 
 
-def _name(trial: Trial) -> str:
+def trial_name(trial: Trial) -> str:
+    """What we call it; Tune has an id of its own for it at each start of the study."""
     return str(trial.config.get("trial") or trial.trial_id)
 
 

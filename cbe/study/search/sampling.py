@@ -1,40 +1,46 @@
 """The sampler's side of a study: an Optuna study that says the truth about every trial.
 
 Only trials that lie in the search space are in it: what was sampled, the grid's points, the paper's config
-where the space contains it. Its storage is a journal file or any Optuna URL, so `optuna-dashboard` opens it
-while the study runs. Should it be lost, or the space be edited, it is made again from the Parquet store.
+where the space contains it. It lives in memory. A driver makes it from the store's rows when it starts, and
+tells it what happens; `mirror` copies it to where `optuna-dashboard` looks.
+
+Each suggestion has a seed of its own, made from the study's and the trial's number. So a study that was
+interrupted suggests what it would have suggested otherwise, where trials run one at a time. That is so with
+every sampler but cmaes, whose state is a pickle: it is fitted anew, one generation a trial.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import warnings
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import optuna
 from optuna.exceptions import ExperimentalWarning
-from optuna.samplers import BaseSampler
-from optuna.storages import BaseStorage, JournalStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 
-from cbe.errors import InputError
 from cbe.spec import StudyConfig
 from cbe.spec.search import applicable, order
 from cbe.spec.terms import Pair
-from cbe.store.history import AVOIDED, about, is_in_space, remembered, told
+from cbe.store.history import PAUSED, about, ending, is_in_space, remembered
+from cbe.store.recorder import Recorder
+from cbe.store.rows import Row, pair_of
+from cbe.store.states import FINAL
 from cbe.study.assignment import Assignment
-from cbe.study.search.prior_sampler import PAUSED, PriorSampler, tpe
+from cbe.study.search.mirror import Mirror
+from cbe.study.search.prior_sampler import PriorSampler, tpe
 from cbe.study.search.transfer import Transfer, with_priors
 
-Rows = Mapping[str, Mapping[str, Any]]  # the store's trials by name
+Rows = Mapping[str, Row]  # the store's trials by name
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
+NOT_KEPT = ("constraints", "cma:optimizer")  # the first follows from the row; a pickle is never read
 FIRST = 6  # trials before the model of `prior` is fitted
 
 
@@ -44,7 +50,8 @@ def _startup(study: StudyConfig) -> int:
 
 
 SAMPLERS: dict[str, Callable[[StudyConfig, int], BaseSampler]] = {
-    "prior": lambda study, seed: PriorSampler(study.search, study.values({}), seed, FIRST),
+    # Draws by the trial's number itself, and keeps what it has computed of the history.
+    "prior": lambda study, seed: PriorSampler(study.search, study.values({}), study.sampler.seed, FIRST),
     "tpe": lambda study, seed: tpe(seed, _startup(study)),
     "gp": lambda study, seed: optuna.samplers.GPSampler(
         seed=seed, n_startup_trials=_startup(study), deterministic_objective=False
@@ -55,9 +62,10 @@ SAMPLERS: dict[str, Callable[[StudyConfig, int], BaseSampler]] = {
     ),
     "random": lambda study, seed: optuna.samplers.RandomSampler(seed=seed),
     "grid": lambda study, seed: optuna.samplers.RandomSampler(seed=seed),  # never asked: all points are given
-    # Its place in the sequence is kept in the study, and the scrambling must stay as it was.
+    # Its place in the sequence is noted in the study, and the scrambling must stay as it was.
     "sobol": lambda study, seed: optuna.samplers.QMCSampler(
         seed=study.sampler.seed,
+        independent_sampler=RandomSampler(seed=seed),
         scramble=True,
         warn_asynchronous_seeding=False,
         warn_independent_sampling=False,
@@ -65,11 +73,12 @@ SAMPLERS: dict[str, Callable[[StudyConfig, int], BaseSampler]] = {
 }
 
 
-def sampler(study: StudyConfig, told: int) -> BaseSampler:
-    """The study's sampler; after so many trials with another seed, or it would suggest the same again."""
+def sampler(study: StudyConfig, number: int) -> BaseSampler:
+    """The study's sampler, as it suggests the trial of this number."""
+    seed = int(np.random.SeedSequence([study.sampler.seed, number]).generate_state(1)[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
-        return SAMPLERS[study.sampler.name](study, (study.sampler.seed + 1_000_003 * told) % 2**32)
+        return SAMPLERS[study.sampler.name](study, seed)
 
 
 class Sampling:
@@ -78,97 +87,103 @@ class Sampling:
     def __init__(
         self,
         study: StudyConfig,
-        storage: BaseStorage,
-        rows: Rows,
-        home: str = "",
-        transfer: Callable[[], Transfer] = Transfer,
+        recorder: Recorder | None = None,
+        learned: Transfer | None = None,
+        mirror: Mirror | None = None,
     ) -> None:
-        """Opens the sampler's history; `rows` are the trials that the store at `home` knows, by name.
-
-        `transfer` gives what earlier studies know. It is asked when the history is made, and not again.
-        """
-        self._config = study
-        self._home = home
-        self._transfer = transfer
-        self._storage = storage
-        self._optuna = self._open(rows)
-        self._running: dict[int, optuna.Trial] = {}
-        self._said: dict[int, set[int]] = {}  # steps that an earlier driver has told of each
-
-    def _open(self, rows: Rows) -> optuna.Study:
-        space = json.dumps({key: p.model_dump(mode="json") for key, p in self._config.search.items()})
-        names = [name for name in optuna.get_all_study_names(self._storage) if self._is_ours(name)]
-        generation = len(names)
-        known = [optuna.load_study(study_name=name, storage=self._storage) for name in names]
-        # Another store may have a study of this name, and the same database for its history.
-        ours = [each for each in known if each.user_attrs.get("home") == self._home]
-        if ours:
-            last = max(ours, key=lambda each: each._study_id)
-            if last.user_attrs.get("space") == space:
-                given = last.user_attrs.get("transfer", {}).get("priors", {})
-                told = len(last.get_trials(deepcopy=False))
-                last.sampler = sampler(with_priors(self._config, given), told)
-                return last
-        learned = self._transfer()
-        made = optuna.create_study(
-            study_name=self._named(generation + 1),
+        """Makes the history from what a recorder has loaded, and from what earlier studies gave."""
+        self._config, self._mirror = study, mirror
+        self.transfer = learned or Transfer()
+        self._given = with_priors(study, self.transfer.priors)
+        self._storage = InMemoryStorage()
+        self._optuna = optuna.create_study(
+            study_name=study.name,
             storage=self._storage,
-            sampler=sampler(with_priors(self._config, learned.priors), len(rows)),
+            sampler=sampler(self._given, 0),
             pruner=optuna.pruners.NopPruner(),
-            directions=[objective.direction for objective in self._config.objectives],
+            directions=[objective.direction for objective in study.objectives],
         )
-        made.set_user_attr("question", self._config.question)
-        made.set_user_attr("home", self._home)
-        if learned.studies:
-            made.set_user_attr("transfer", learned.to_plain())
-            made.add_trials(learned.trials)
-        past = (remembered(self._config, row, for_sampler=True) for row in rows.values())
-        made.add_trials([trial for trial in past if trial])
-        made.set_user_attr("space", space)  # last: a history that was cut short is made again
-        return made
+        self._optuna.set_user_attr("question", study.question)
+        if self.transfer.studies:
+            self._optuna.set_user_attr("transfer", self.transfer.to_plain())
+        self._numbers: dict[str, int] = {}  # of trials by name
+        self._noted: dict[str, dict[str, Any]] = {}  # what asking for a trial has changed of the study
+        self._optuna.add_trials(self.transfer.told(study))
+        self.taken_back: frozenset[str] = frozenset()
+        if recorder:
+            self._remember(recorder)
+        if mirror:
+            mirror.follow(self._optuna)
+
+    def _remember(self, recorder: Recorder) -> None:
+        """Takes in the trials of earlier drivers; names are in the order in which they were asked for."""
+        rows, metric = recorder.rows.copy(), self._config.objectives[0].metric
+        self.taken_back = frozenset(_taken_back(self._config, rows))
+        for name in sorted(rows.keys() - self.taken_back, key=lambda name: int(name[1:])):
+            row = rows[name]
+            if (row["params"] or "{}") == "{}" or not self._compares(pair_of(row)):
+                continue
+            curve = recorder.past.curve(name, metric)
+            trial = remembered(self._config, row, curve or None, for_sampler=True)
+            if trial is None:
+                continue
+            self._numbers[name] = self._count
+            self._optuna.add_trial(trial)
+            self._noted[name] = json.loads(row["sampler"] or "{}").get("study", {})
+            for key, value in self._noted[name].items():
+                self._storage.set_study_system_attr(self._optuna._study_id, key, value)
+
+    def _compares(self, pair: Pair) -> bool:
+        """Whether the sampler hears of trials on a pair; in a race only the best go on to further ones."""
+        return not self._config.is_race or pair == self._config.pairs[0]
 
     @property
-    def transfer(self) -> dict[str, Any]:
-        """What earlier studies gave: their names, how many trials, and the priors by dotted key."""
-        found: dict[str, Any] = self._optuna.user_attrs.get("transfer", {})
-        return found
-
-    def _named(self, generation: int) -> str:
-        return self._config.name if generation == 1 else f"{self._config.name} ({generation})"
-
-    def _is_ours(self, name: str) -> bool:
-        return name == self._config.name or name.startswith(f"{self._config.name} (")
+    def _count(self) -> int:
+        return len(self._optuna.get_trials(deepcopy=False))
 
     def trials(self) -> dict[str, FrozenTrial]:
         """What the sampler knows, by our names of the trials."""
         known = self._optuna.get_trials(deepcopy=False)
-        return {trial.user_attrs["trial"]: trial for trial in known if "trial" in trial.user_attrs}
+        return {name: known[number] for name, number in self._numbers.items()}
 
-    def abandon_nameless(self) -> None:
-        """Ends what was asked for by a driver that died before it could name it."""
-        for trial in self._optuna.get_trials(deepcopy=False, states=(TrialState.RUNNING, TrialState.WAITING)):
-            if "trial" not in trial.user_attrs:
-                self._optuna.tell(trial.number, state=TrialState.FAIL)
+    def number(self, name: str) -> int | None:
+        """The number of a trial; None where the sampler has no part in it."""
+        return self._numbers.get(name)
+
+    def noted(self, name: str) -> str | None:
+        """What the store keeps for the sampler of a trial, as JSON."""
+        if name not in self._numbers:
+            return None
+        trial = self._trial(self._numbers[name])
+        own = {key: value for key, value in trial.system_attrs.items() if not key.startswith(NOT_KEPT)}
+        plain = {"trial": own, "study": self._noted.get(name, {}), PAUSED: PAUSED in trial.user_attrs}
+        kept = {key: value for key, value in plain.items() if value}
+        return json.dumps(kept) if kept else None
 
     def ask(self, name: str, pair: Pair) -> Assignment:
         """A new point; it may turn out that it cannot be built."""
+        if self._config.sampler.name != "prior":
+            self._optuna.sampler = sampler(self._given, self._count)
+        before = dict(self._storage.get_study_system_attrs(self._optuna._study_id))
         trial = self._optuna.ask()
         point: dict[str, Any] = {}
         for key in order(self._config.search):
             parameter = self._config.search[key]
             if applicable(key, parameter, self._config.values(point)):
                 point[key] = parameter.suggest(trial, key)
-        # The name comes last of all: a trial that has one is whole, whenever the driver died.
         for key, value in about(name, pair, None).items():
             trial.set_user_attr(key, value)
-        self._running[trial.number] = trial
+        after = self._storage.get_study_system_attrs(self._optuna._study_id)
+        self._noted[name] = {key: value for key, value in after.items() if before.get(key) != value}
+        self._numbers[name] = trial.number
+        self._changed(trial.number)
         return Assignment(name, "search", pair, point, number=trial.number)
 
     def add(self, assignment: Assignment) -> Assignment:
         """Takes a given point into the history, where it lies in the space."""
         if not is_in_space(self._config, assignment.point) or not assignment.point:
             return assignment
-        point = dict(assignment.point)
+        point, number = dict(assignment.point), self._count
         self._optuna.add_trial(
             optuna.create_trial(
                 state=TrialState.RUNNING,
@@ -177,86 +192,66 @@ class Sampling:
                 user_attrs=about(assignment.trial, assignment.pair, assignment.preset),
             )
         )
-        number = len(self._optuna.get_trials(deepcopy=False)) - 1
+        self._numbers[assignment.trial] = number
+        self._changed(number)
         return Assignment(**{**vars(assignment), "number": number})
 
     def report(self, number: int, step: int, value: float) -> None:
         """An intermediate value; Optuna knows none where there are several objectives."""
-        trial = self._open_trial(number)
-        if trial is None or len(self._config.objectives) > 1 or step in self._said.get(number, ()):
-            return
-        trial.report(value, step)
+        trial = self._trial(number)
+        told = trial.state.is_finished() or step in trial.intermediate_values
+        if not told and len(self._config.objectives) == 1:
+            self._storage.set_trial_intermediate_value(trial._trial_id, step, value)
+            self._changed(number)
 
     def pause(self, name: str) -> None:
         """A trial waits at a rung: its values so far count, though it may go on."""
-        trial = self.trials().get(name)
-        if trial is not None and not trial.state.is_finished() and PAUSED not in trial.user_attrs:
+        if name not in self._numbers:
+            return
+        trial = self._trial(self._numbers[name])
+        if not trial.state.is_finished() and PAUSED not in trial.user_attrs:
             self._storage.set_trial_user_attr(trial._trial_id, PAUSED, True)
+            self._changed(trial.number)
 
     def tell(
         self, number: int, state: str, values: list[float] | None, error_class: str | None = None
     ) -> None:
         """How a trial ended; said twice, the second time does not count."""
-        trial = self._open_trial(number)
-        self._running.pop(number, None)
-        if trial is not None:
-            if error_class in AVOIDED and self._config.sampler.name in ("prior", "tpe"):  # the others warn
-                trial.set_constraint(*AVOIDED[error_class])
-            self._optuna.tell(trial, values if state == "completed" else None, told(state, error_class))
+        trial = self._trial(number)
+        if trial.state.is_finished():
+            return
+        as_told, values, constraint = ending(self._config, state, values, error_class)
+        if constraint:
+            attributes = optuna.create_trial(state=as_told, constraints=dict([constraint])).system_attrs
+            for key, value in attributes.items():
+                self._storage.set_trial_system_attr(trial._trial_id, key, value)
+        self._optuna.tell(number, values, as_told)
+        self._changed(number)
 
-    def _open_trial(self, number: int) -> optuna.Trial | None:
-        if number not in self._running:
-            known = self._optuna.get_trials(deepcopy=False)[number]
-            if known.state.is_finished():
-                return None
-            self._running[number] = optuna.Trial(self._optuna, known._trial_id)
-            self._said[number] = set(known.intermediate_values)
-        return self._running[number]
+    def _trial(self, number: int) -> FrozenTrial:
+        study = self._optuna._study_id
+        return self._storage.get_trial(self._storage.get_trial_id_from_study_id_trial_number(study, number))
 
-
-def open_storage(url: str | None, journal: Path) -> BaseStorage:
-    """Optuna's storage at a URL, or else a journal file."""
-    if url is not None:
-        try:
-            return optuna.storages.RDBStorage(url)
-        except Exception as error:  # SQLAlchemy and its drivers raise errors of their own
-            reason = str(error).splitlines()[0]
-            raise InputError(
-                f"storage.optuna: cannot be opened ({reason}); give an Optuna storage URL, as sqlite:///optuna.db"
-            ) from None
-    journal.parent.mkdir(parents=True, exist_ok=True)
-    _mend(journal)
-    return JournalStorage(Journal(journal))
+    def _changed(self, number: int) -> None:
+        if self._mirror:
+            self._mirror.note(number)
 
 
-class Journal(JournalFileBackend):
-    """Optuna's journal file, written without waiting for the disk.
+def _taken_back(study: StudyConfig, rows: Rows) -> Iterator[str]:
+    """Trials that were asked for and have not begun, and that a lowered budget has no room for any more.
 
-    A trial of ten reports writes it nineteen times. What was written survives the process; should the machine
-    die, the history is made again from the store.
+    Their rows stay as they are: should the budget be raised, they run.
     """
-
-    def __init__(self, path: Path) -> None:
-        self._journal, self._exclusion = path, JournalFileOpenLock(str(path))
-        super().__init__(str(path), self._exclusion)
-
-    def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
-        self._exclusion.acquire()
-        try:
-            with self._journal.open("ab") as file:
-                file.write(lines.encode())
-        finally:
-            self._exclusion.release()
-
-
-def _mend(journal: Path) -> None:
-    """Cuts off the line that a killed writer left unfinished: the next one would be appended to it."""
-    if not journal.exists():
-        return
-    with journal.open("rb+") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - 1_000_000))
-        tail = file.read()
-        if tail and not tail.endswith(b"\n"):
-            file.truncate(size - len(tail) + tail.rfind(b"\n") + 1)
+    limit = study.first_pair_trials if study.is_race else study.trials
+    search = [
+        name
+        for name, row in rows.items()
+        if row["role"] == "search" and row["state"] != "infeasible"
+        if not study.is_race or pair_of(row) == study.pairs[0]
+    ]
+    surplus = len(search) - limit
+    for name in sorted(search, key=lambda name: -int(name[1:])):
+        row = rows[name]
+        if surplus > 0 and row["state"] not in FINAL and not (row["preset"] or row["step"] or row["wall_s"]):
+            surplus -= 1
+            yield name

@@ -23,16 +23,17 @@ from ray.tune.schedulers import (
 
 from cbe.spec import Parameter, StudyConfig
 from cbe.spec.terms import Pair, Preset
-from cbe.study.search.race import Race
+from cbe.study.search.race import Race, trial_name
 
 
 class Curve(NamedTuple):
-    """What a trial that has ended had reported, in the order of steps."""
+    """What a trial had reported before the study went on, in the order of steps."""
 
     trial: str
     objective: Iterable[tuple[int, float]]
     pair: Pair | None = None  # None: the first
     preset: Preset | None = None  # one of the fixed configs, which are never judged
+    failed: bool = False
 
 
 Judges = Callable[[Trial], bool]
@@ -48,7 +49,7 @@ class Judge(TrialScheduler):
         self._inner, self._judges, self._compares = inner, judges, compares
 
     def replay(self, study: StudyConfig, curves: Curves) -> None:
-        """Takes in trials that have ended elsewhere: before the study was resumed, or in another study."""
+        """Takes in what trials have reported elsewhere: before the study was resumed, or in another study."""
         # The only ones that compare with trials that are no longer running.
         if isinstance(self._inner, ASHAScheduler):
             _replay_asha(self._inner, study, curves)
@@ -60,7 +61,8 @@ class Judge(TrialScheduler):
             # A population refuses searchers, which would go on sampling what it mutates. Ours do not: they
             # give it its first members.
             no_searcher: Any = SimpleNamespace(search_alg=None)
-            self._inner.on_trial_add(no_searcher, trial)
+            is_population = isinstance(self._inner, PopulationBasedTraining)
+            self._inner.on_trial_add(no_searcher if is_population else tune_controller, trial)
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         if "error_class" not in result and "paused" not in result:
@@ -95,6 +97,29 @@ class Judge(TrialScheduler):
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
         return True
+
+
+class _Asha(ASHAScheduler):
+    """Ray's, which knows trials by our names, so that a resumed study goes on with those it had.
+
+    By Tune's ids they would be new, and judged at rungs behind them by values that come later.
+    """
+
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        super().on_trial_add(tune_controller, _by_name(trial))
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        return str(super().on_trial_result(tune_controller, _by_name(trial), result))
+
+    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
+        super().on_trial_complete(tune_controller, _by_name(trial), result)
+
+    def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
+        super().on_trial_remove(tune_controller, _by_name(trial))
+
+
+def _by_name(trial: Trial) -> Any:
+    return SimpleNamespace(trial_id=trial_name(trial))
 
 
 class _HyperBand(HyperBandScheduler):
@@ -132,7 +157,7 @@ class _Population(PopulationBasedTraining):
 
 
 def scheduler(study: StudyConfig, curves: Curves = ()) -> Judge:
-    """The study's scheduler; `curves` are those of trials that ended before, against which new ones stand."""
+    """The study's scheduler; `curves` are of trials that began before: they, and new ones, are compared."""
     made = Judge(SCHEDULERS[study.scheduler.name](study), _judges(study), _compares(study))
     made.replay(study, curves)
     return made
@@ -156,13 +181,13 @@ def _compares(study: StudyConfig) -> Judges:
 
 
 def _replay_asha(made: ASHAScheduler, study: StudyConfig, curves: Curves) -> None:
-    for name, curve, _, preset in (Curve(*each) for each in curves):
-        if preset:
+    for each in (Curve(*given) for given in curves):
+        if each.preset:
             continue
-        past: Any = SimpleNamespace(trial_id=f"past-{name}")
+        past: Any = SimpleNamespace(config={"trial": each.trial})
         nobody: Any = None
         made.on_trial_add(nobody, past)
-        for step, value in curve:
+        for step, value in each.objective:
             made.on_trial_result(nobody, past, {"step": step, study.objectives[0].metric: value})
 
 
@@ -170,7 +195,7 @@ def _replay_race(made: Race, study: StudyConfig, curves: Curves) -> None:
     for given in curves:
         curve = given if isinstance(given, Curve) else Curve(*given)
         if curve.pair in (None, study.pairs[0]):
-            made.replay(curve.trial, curve.objective, judged=not curve.preset)
+            made.replay(curve.trial, curve.objective, not curve.preset, curve.failed)
 
 
 def _target(study: StudyConfig) -> dict[str, Any]:
@@ -182,7 +207,7 @@ def _mode(study: StudyConfig) -> str:
 
 
 def _asha(study: StudyConfig) -> TrialScheduler:
-    return ASHAScheduler(
+    return _Asha(
         **_target(study),
         max_t=study.training.steps,
         grace_period=study.scheduler.grace_steps(study.training),

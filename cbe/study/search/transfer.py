@@ -14,8 +14,8 @@ trials by their steps. What is told belongs to no trial of this study: it has no
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from math import isfinite
 from statistics import fmean
 from typing import Any
@@ -28,13 +28,17 @@ from cbe.spec.parameters import Prior
 from cbe.spec.search import applicable, values_of
 from cbe.spec.terms import Pair
 from cbe.ssl import resolve
+from cbe.store.folder import StudyFolder
 from cbe.store.history import is_in_space, remembered
 from cbe.store.rows import Row, pair_of
+from cbe.store.states import FINAL
 from cbe.study.search.earlier_studies import Earlier, priors
 
 Values = Sequence[float]
 
 FROM = "from"  # the attribute of a trial that names the one of an earlier study
+LEARNED_FILE = "learned.json"
+_KEPT = ("role", "preset", "state", "seed", "label_split", "step", "error_class")
 
 
 @dataclass(frozen=True)
@@ -42,12 +46,35 @@ class Transfer:
     """What a search takes from earlier studies."""
 
     studies: tuple[str, ...] = ()
-    trials: tuple[FrozenTrial, ...] = ()
+    rows: tuple[Row, ...] = ()  # their trials, moved to the level that is expected here
     priors: Mapping[str, Any] = field(default_factory=dict)  # where the best value is expected, by dotted key
 
     def to_plain(self) -> dict[str, Any]:
         """All but the trials themselves."""
-        return {"studies": list(self.studies), "trials": len(self.trials), "priors": dict(self.priors)}
+        return {"studies": list(self.studies), "trials": len(self.rows), "priors": dict(self.priors)}
+
+    def told(self, study: StudyConfig) -> list[FrozenTrial]:
+        """The trials that lie in a study's search space, as its sampler hears of them."""
+        found = []
+        for row in self.rows:
+            trial = remembered(study, row, for_sampler=True)
+            if trial is not None and trial.state.is_finished():
+                trial.user_attrs = {FROM: row["trial"]}
+                found.append(trial)
+        return found
+
+
+def learned(study: StudyConfig, folder: StudyFolder, find: Callable[[], Sequence[Earlier]]) -> Transfer:
+    """What a study has learned at its first start, kept in its folder: it must not change on a resume."""
+    if not study.search_from:
+        return Transfer()
+    content = folder.read(LEARNED_FILE)
+    if content is None:
+        found = transfer(study, find())
+        folder.write(LEARNED_FILE, json.dumps(asdict(found), indent=1).encode())
+        return found
+    plain = json.loads(content)
+    return Transfer(tuple(plain["studies"]), tuple(plain["rows"]), plain["priors"])
 
 
 def transfer(study: StudyConfig, found: Sequence[Earlier]) -> Transfer:
@@ -58,8 +85,8 @@ def transfer(study: StudyConfig, found: Sequence[Earlier]) -> Transfer:
     if not levels:
         return Transfer(names, (), priors(study, found))
     reference = [fmean(column) for column in zip(*levels, strict=True)]
-    trials = [trial for each in found for trial in _told(study, each, bases[each.name], reference)]
-    return Transfer(names, tuple(trials), priors(study, found))
+    rows = [row for each in found for row in _moved(study, each, bases[each.name], reference)]
+    return Transfer(names, tuple(rows), priors(study, found))
 
 
 def with_priors(study: StudyConfig, given: Mapping[str, Any]) -> StudyConfig:
@@ -83,9 +110,9 @@ def _is_measured(row: Row) -> bool:
     return row["state"] == "completed" and bool(row["values"]) and all(map(isfinite, row["values"]))
 
 
-def _told(
+def _moved(
     study: StudyConfig, each: Earlier, base: Mapping[Pair, Values], reference: Values
-) -> Iterator[FrozenTrial]:
+) -> Iterator[Row]:
     for row in each.rows:
         pair = pair_of(row)
         early = row["state"] == "pruned"
@@ -96,15 +123,14 @@ def _told(
             continue
         shift = [level - value for level, value in zip(reference, base[pair], strict=True)]
         moved = {
-            **row,
+            **{key: row[key] for key in _KEPT},
+            "trial": f"{each.name}/{row['trial']}",
             "params": json.dumps(point),
             "values": row["values"] and [a + b for a, b in zip(row["values"], shift, strict=True)],
             "objective": None if row["objective"] is None else row["objective"] + shift[0],
         }
-        trial = remembered(study, moved, for_sampler=True)
-        if trial is not None and trial.state.is_finished():
-            trial.user_attrs = {FROM: f"{each.name}/{row['trial']}"}
-            yield trial
+        if row["state"] in FINAL:
+            yield moved
 
 
 def _point(study: StudyConfig, other: StudyConfig, config: TrainConfig) -> dict[str, Any] | None:

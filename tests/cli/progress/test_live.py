@@ -27,7 +27,7 @@ from cbe.study.control import Claim
 from cbe.study.ledger import Ledger
 from cbe.study.lifecycle import begun, journal
 from cbe.study.progress import Progress
-from cbe.study.search.sampling import Sampling, open_storage
+from cbe.study.search.sampling import Sampling
 
 QUESTION = "Do [bold]more[/bold] heads help where few labels are given, and what do the weights do?"
 
@@ -47,8 +47,7 @@ class Study:
         config = StudyConfig.model_validate(plain | sections)
         self.folder = Store.open(str(place / "results")).study(config.name)
         self.recorder = Recorder(self.folder, flush_s=3600)
-        sampling = Sampling(config, open_storage(None, place / "journal"), self.recorder.rows)
-        self.ledger = Ledger(config, self.recorder, sampling, gpus=0)
+        self.ledger = Ledger(config, self.recorder, Sampling(config), gpus=0)
         self.agenda = Agenda(config, self.folder, self.ledger)
         self.progress = Progress(self.ledger, self.agenda, concurrent=2)
 
@@ -339,7 +338,7 @@ def test_a_study_that_never_began_takes_its_journal_along_and_one_with_checkpoin
     monkeypatch.chdir(tmp_path)
     config, folder = StudyConfig(name="small"), store.study("small")
     with pytest.raises(InputError), begun(config, store):
-        open_storage(None, journal(folder))
+        folder.write("optuna.journal", b"")
         assert journal(folder).exists()
         raise InputError("no")
     assert store.names() == [] and not journal(folder).exists()

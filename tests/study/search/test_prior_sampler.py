@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from cbe.spec import Parameter
 from cbe.spec.search import applicable
-from cbe.study.search.prior_sampler import SOURCE, PriorSampler, expected_ends, log_improvement, scores, tpe
-from cbe.study.search.sampling import Sampling, open_storage
+from cbe.study.search.prior_sampler import SOURCE, ExpectedEnds, PriorSampler, log_improvement, scores, tpe
+from cbe.study.search.sampling import Sampling
 from cbe.study.search.transfer import FROM
 from tests.study.conftest import study
 
@@ -124,7 +124,7 @@ def test_conditional_parameters_are_suggested_only_where_they_exist(tmp_path: Pa
         "loss.weights.lb": {"float": [0.1, 3], "log": True},
     }
     config = study(search=search, sampler="prior", budget={"trials": 30})
-    sampling = Sampling(config, open_storage(None, tmp_path / "optuna.journal"), {})
+    sampling = Sampling(config)
     kinds = set()
     for number in range(30):
         asked = sampling.ask(f"t{number:04d}", (0, 0))
@@ -137,7 +137,7 @@ def test_conditional_parameters_are_suggested_only_where_they_exist(tmp_path: Pa
 
 def test_a_study_that_searches_nothing_has_a_sampler_too(tmp_path: Path) -> None:
     config = study(search={}, sampler="prior")
-    assert Sampling(config, open_storage(None, tmp_path / "optuna.journal"), {}).trials() == {}
+    assert Sampling(config).trials() == {}
 
 
 def test_the_first_trials_gather_around_the_prior() -> None:
@@ -172,23 +172,6 @@ def test_the_same_seed_suggests_the_same_points() -> None:
     )
     points = [[trial.params for trial in found.trials] for found in (one, other, different)]
     assert points[0] == points[1] != points[2] and sources(one) == sources(other)
-
-
-def test_a_resumed_study_repeats_too_and_goes_on_with_other_points(tmp_path: Path) -> None:
-    def points(where: Path) -> list[Mapping[str, Any]]:
-        found = []
-        config = study(search={"loss.weights.lb": {"float": [0.1, 3]}}, sampler="prior")
-        for names in (range(9), range(9, 18)):
-            sampling = Sampling(config, open_storage(None, where / "optuna.journal"), {})
-            for name in names:
-                asked = sampling.ask(f"t{name:04d}", (0, 0))
-                assert asked.number is not None
-                sampling.tell(asked.number, "completed", [asked.point["loss.weights.lb"]])
-                found.append(asked.point)
-        return found
-
-    one, other = points(tmp_path / "a"), points(tmp_path / "b")
-    assert one == other and len({point["loss.weights.lb"] for point in one}) == 18
 
 
 SMALL: Space = {"n": Parameter.model_validate({"int": [1, 24]})}
@@ -232,7 +215,7 @@ def test_trials_that_run_keep_the_next_one_away() -> None:
 def test_trials_that_wait_at_a_rung_teach_the_model(tmp_path: Path) -> None:
     """In a race most trials wait until the search is over."""
     config = study(search={"loss.weights.lb": {"float": [0, 3]}}, sampler="prior")
-    sampling = Sampling(config, open_storage(None, tmp_path / "optuna.journal"), {})
+    sampling = Sampling(config)
     asked_for = []
     for number in range(24):
         asked = sampling.ask(f"t{number:04d}", (0, 0))
@@ -257,6 +240,14 @@ def ended(
     return optuna.create_trial(state=state, value=value, intermediate_values=dict(curve))
 
 
+def expected_ends(trials: Sequence[FrozenTrial], sign: int = 1) -> Any:
+    known = optuna.create_study()
+    known.add_trials(trials)
+    ends = ExpectedEnds()
+    ends.of(known.trials[:2], sign)  # what is kept of them is used again
+    return ends.of(known.trials, sign)
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_trials_that_were_ended_early_count_with_what_they_would_have_reached(sign: int) -> None:
     trials = [
@@ -278,7 +269,7 @@ def test_what_went_wrong_is_as_bad_as_the_worst() -> None:
         state=TrialState.PRUNED, intermediate_values={10: 0.0}, constraints={"finite loss": 1.0}
     )
     trials = [ended({}, TrialState.COMPLETE, 0.2), broken, ended({10: math.nan}), ended({}), ended({10: 0.6})]
-    values, _ = expected_ends(trials, 1)
+    values, _ = expected_ends(trials)
     assert values.tolist() == [0.2, math.inf, math.inf, math.inf, 0.6]
     found = scores(values)
     assert found[1:].tolist() == [found[4]] * 4 and found[0] < found[4]
@@ -310,7 +301,7 @@ def test_the_expected_improvement_is_what_simulation_finds() -> None:
 def test_configs_that_cannot_be_trained_are_avoided(error_class: str, tmp_path: Path) -> None:
     """Low values are best, where they can be trained: above 1."""
     config = study(search={"loss.weights.lb": {"float": [0, 3]}}, sampler="prior")
-    sampling = Sampling(config, open_storage(None, tmp_path / "optuna.journal"), {})
+    sampling = Sampling(config)
     asked_for = []
     for name in range(24):
         asked = sampling.ask(f"t{name:04d}", (0, 0))
@@ -330,7 +321,7 @@ def test_configs_that_cannot_be_trained_are_avoided(error_class: str, tmp_path: 
 
 def test_failures_that_the_config_has_no_part_in_are_forgotten(tmp_path: Path) -> None:
     config = study(search={"loss.weights.lb": {"float": [0.1, 3]}}, sampler="prior")
-    sampling = Sampling(config, open_storage(None, tmp_path / "optuna.journal"), {})
+    sampling = Sampling(config)
     asked = sampling.ask("t0000", (0, 0))
     assert asked.number is not None
     sampling.tell(asked.number, "failed", None, "DataError")

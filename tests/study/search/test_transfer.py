@@ -7,19 +7,16 @@ import re
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
 import yaml
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from cbe.errors import ConfigError
 from cbe.report.best import best
 from cbe.spec import StudyConfig, read_config
 from cbe.store.folder import Store
-from cbe.study.lifecycle import journal
 from cbe.study.overview import details, overview
 from cbe.study.search.earlier_studies import find, priors
-from cbe.study.search.sampling import open_storage
 from cbe.study.search.transfer import FROM, transfer
 from tests.conftest import Cbe
 from tests.made import Made, whole
@@ -36,12 +33,12 @@ def later(where: Path, **sections: Any) -> StudyConfig:
     return made.study
 
 
-def learned(config: StudyConfig, where: Path) -> Any:
-    return transfer(config, find(config, Store.open(str(where))))
+def learned(config: StudyConfig, where: Path) -> list[FrozenTrial]:
+    return transfer(config, find(config, Store.open(str(where)))).told(config)
 
 
-def told(found: Any) -> dict[str, Any]:
-    return {trial.user_attrs[FROM]: trial for trial in found.trials}
+def told(found: list[FrozenTrial]) -> dict[str, Any]:
+    return {trial.user_attrs[FROM]: trial for trial in found}
 
 
 def test_values_are_told_as_differences_to_the_base_plus_its_mean(tmp_path: Path) -> None:
@@ -245,7 +242,7 @@ def test_history_guides_the_sampler_and_is_no_trial_of_the_study(tmp_path: Path)
     ran(study(name="first", search=LB, budget={"trials": 12}, sampler="prior"), tmp_path)
     config = study(name="second", search=LB, budget={"trials": 5}, sampler="prior", search_from=["first"])
     second = ran(config, tmp_path)
-    assert second.sampling.transfer["studies"] == ["first"] and second.sampling.transfer["trials"] == 11
+    assert second.sampling.transfer.studies == ("first",) and len(second.sampling.transfer.rows) == 11
     found = rows(second.folder)
     assert sorted(found) == [f"t{n:04d}" for n in range(5)]
     assert set(second.sampling.trials()) == {name for name, row in found.items() if row["params"] != "{}"}
@@ -270,13 +267,11 @@ def test_resuming_adds_no_history_twice_and_keeps_the_priors(before: int, tmp_pa
     for _ in range(before):
         driver.finish(driver.start())
     given = driver.sampling.transfer
-    assert given["trials"] == 5 and given["priors"].keys() == {"loss.weights.lb"}
+    assert len(given.rows) == 5 and given.priors.keys() == {"loss.weights.lb"}
     driver.die()
     ran(study(name="third", search=LB, budget={"trials": 4}), tmp_path)  # comparable, and too late
     again = ran(config, tmp_path)
     assert again.sampling.transfer == given
-    storage = open_storage(None, journal(again.folder))
-    known = optuna.load_study(study_name="second", storage=storage).trials
+    known = again.sampling._optuna.trials
     assert sum(FROM in trial.user_attrs for trial in known) == 5
-    assert optuna.get_all_study_names(storage) == ["second"]
     assert len(rows(again.folder)) == 5
