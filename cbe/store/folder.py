@@ -1,6 +1,7 @@
 """A store of studies, and the folder of one of them.
 
-    STORE/<study>/study.yaml  data.json  status.json  optuna.journal  checkpoints/…  logs/…
+    STORE/<study>/study.yaml  data.json  status.json  learned.json  optuna.journal
+                  checkpoints/…  logs/…
                   trials/*.parquet  metrics/*.parquet  confusions/*.parquet  events/*.parquet
 
 STORE is a local path or an address in a bucket, as s3://bucket/prefix. A reader sees whole files only.

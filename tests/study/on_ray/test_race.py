@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -20,10 +21,12 @@ from cbe.spec.settings import Scheduler
 from cbe.ssl.world import World
 from cbe.store.folder import Store, StudyFolder
 from cbe.study.assignment import Assignment
+from cbe.study.progress import Progress
 from cbe.study.search.scheduling import Curve, scheduler
 from cbe.study.trial.process import Shared
 from cbe.training.launch import Send
-from tests.study.conftest import curve, rows, run, study
+from tests.study.conftest import curve, meanwhile, rows, run, study
+from tests.waiting import until
 
 RACE: dict[str, Any] = {
     "scheduler": {"name": "race", "reduction": 3, "rungs": [0.16, 0.33]},  # steps 10 and 20
@@ -335,6 +338,46 @@ def test_a_trial_that_a_resumed_study_goes_on_with_is_not_judged_at_rungs_behind
     assert tune.report("t0006", 9.0) == TrialScheduler.PAUSE
 
 
+def test_trials_that_waited_when_a_study_was_interrupted_go_on_waiting_and_are_compared() -> None:
+    values = (0.3, 0.4, 0.5, 0.6, 0.7)
+    past = [Curve(f"t{n:04d}", [(10, error)], PAIR) for n, error in enumerate(values)]
+    resumed = [config(f"t{n:04d}", resume=f"checkpoints/t{n:04d}/000000010.pt") for n in range(5)]
+    tune = Tune([*resumed, config("t0005")], at_once=2, curves=past)
+    tune.fill()
+    assert tune.running == [
+        "t0000",
+        "t0005",
+    ]  # the best of them goes on, and the others have left their places
+    assert {tune.trials[f"t{n:04d}"].status for n in range(1, 5)} == {Trial.PAUSED}
+    tune.step.update({f"t{n:04d}": 10 for n in range(5)})
+    assert tune.report("t0005", 0.45) == TrialScheduler.PAUSE and tune.order[-1] == "t0001"  # two of six
+    tune.play(lambda name: values[int(name[1:])])
+    assert len(tune.ended_at) == 6 and tune.ended_at["t0000"] == 60
+
+
+@pytest.mark.parametrize("name", ["race", "asha"])
+def test_a_newcomer_is_compared_with_what_running_trials_had_at_the_rung(name: str) -> None:
+    reports = [(10, 0.5), (20, 0.1)]  # what they have reached since is better than any newcomer can be
+    past = [Curve(f"t{n:04d}", reports, PAIR) for n in range(4)]
+    running = [config(f"t{n:04d}", resume=f"checkpoints/t{n:04d}/000000020.pt") for n in range(4)]
+    scheduler = {"name": name, "reduction": 3, **({"grace": 10} if name == "asha" else {})}
+    tune = Tune([*running, config("t0004")], at_once=5, curves=past, scheduler=scheduler)
+    tune.fill()
+    for each in ("t0000", "t0001", "t0002", "t0003"):
+        tune.step[each] = 20
+        if tune.trials[each].status == Trial.RUNNING:
+            tune.report(each, 0.09)
+    assert tune.report("t0004", 0.4) == TrialScheduler.CONTINUE
+
+
+def test_a_failed_trial_of_the_past_takes_no_place_among_the_best() -> None:
+    past = [Curve("t0000", [(10, 0.1)], PAIR, failed=True)]
+    past += [Curve(f"t{n:04d}", [(10, 0.5)], PAIR) for n in (1, 2)]
+    tune = Tune([config("t0003")], curves=past)
+    tune.fill()
+    assert tune.report("t0003", 0.2) == TrialScheduler.CONTINUE
+
+
 @pytest.mark.parametrize("rungs", [[], [0], [0.5, 1], [0.5, 0.2], [0.2, 0.2], [math.nan]])
 def test_rungs_that_make_no_sense_are_refused(rungs: list[float]) -> None:
     with pytest.raises(ValidationError, match="rungs are shares of the steps, above 0, below 1 and rising"):
@@ -402,6 +445,38 @@ def test_a_race_ends_with_promoted_trials_that_went_on_from_their_checkpoints(
         assert begun[name] == {0, *(rung for rung in waited.get(name, ()) if rung < row["step"])}, name
     # Only the two best can be the first to report, and then one of them waits and goes on.
     assert begun["t0002"] | begun["t0003"] > {0}
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_race_that_is_interrupted_goes_on_with_who_waited_still_waiting(tmp_path: Path) -> None:
+    config = study(
+        training=RACE["training"],
+        scheduler={**RACE["scheduler"], "pairs": 1},
+        search={"loss.weights.lb": {"float": [0.1, 3]}},
+        sampler="random",
+        budget={"trials": 11},
+    )
+
+    def stop(progress: Progress, over: threading.Event) -> None:
+        until(lambda: over.is_set() or len(progress.ledger.paused_trials) >= 3, what="waiting trials")
+        progress.ledger.halt("the test says so")
+
+    progress, folder = run(config, tmp_path, body=resumable(), watch=meanwhile(stop))
+    assert progress.stop_reason == "the test says so"
+    waited = {
+        name for name, row in rows(folder).items() if row["state"] == "interrupted" and row["step"] == 10
+    }
+    assert len(waited) >= 3
+    progress, folder = run(config, tmp_path, body=resumable())
+    assert progress.stop_reason is None
+    found = rows(folder)
+    assert len(found) == 11 and {row["state"] for row in found.values()} <= {"completed", "pruned"}
+    for name, row in found.items():
+        assert [step for step, *_ in curve(folder, name)] == list(range(10, row["step"] + 1, 10)), name
+    dropped = [name for name in waited if found[name]["state"] == "pruned" and found[name]["step"] == 10]
+    assert dropped  # they were judged by what they had, and trained no more for it
+    resumed = {row["trial"] for row in folder.table("events").to_pylist() if row["kind"] == "resumed"}
+    assert resumed.isdisjoint(dropped)
 
 
 def waited_at_rungs(folder: StudyFolder, names: Sequence[str]) -> dict[str, set[int]]:
