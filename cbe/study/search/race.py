@@ -100,6 +100,8 @@ class Race(TrialScheduler):
             if name not in self._best(rung):
                 self._paused[name] = (trial, rung)
                 trial.set_status(Trial.PAUSED)  # before Tune has put it down as pending
+                if trial.storage is not None:
+                    trial.init_local_path()  # Tune asks for it at the end, and it may never start
                 self._leave(controller, trial)
                 return
             self._passed[rung].add(name)
