@@ -40,6 +40,7 @@ from benchmarks.replay import BASE, PAPER, Draw, Landscape, Replay
 from cbe.spec import StudyConfig
 from cbe.spec.search import applicable, order
 from cbe.spec.study import PAIRS
+from cbe.study.assignment import Assignment
 from cbe.study.confirmation import runs_of, winners
 from cbe.study.search.sampling import Sampling
 from cbe.verdicts import compare
@@ -227,20 +228,34 @@ def is_wrong(said: str, true: float, margin: float) -> bool:
     return (said == "better" and true >= 0) or (said == "worse" and true <= 0)
 
 
-def suggestion_ms(trials: int = 200) -> float:
-    """Median time of the driver for a suggestion after so many trials."""
+def suggestion_ms(trials: int = 200, sampler: str = "prior") -> float:
+    """Median time of the driver for a suggestion after so many trials, most of which were ended early."""
     land = _landscape("digits", "development")
-    study = _study(land, 0, budget={"trials": trials + 20})
-    sampling = Sampling(study)
-    seconds, rng = [], np.random.default_rng(0)
-    for number in range(trials + 20):
+    study = _study(land, 0, budget={"trials": trials + 20}, sampler=sampler)
+    sampling, rng = Sampling(study), np.random.default_rng(0)
+    for number in range(trials):
+        begun = sampling.add(Assignment(f"t{number:05d}", "search", study.pairs[0], _drawn(study, rng)))
+        assert begun.number is not None
+        sampling.report(begun.number, 300, 0.1 + 0.1 * float(rng.random()))
+        whole = number % 3 == 0
+        values = [0.05 + 0.05 * float(rng.random())] if whole else None
+        sampling.tell(begun.number, "completed" if whole else "pruned", values)
+    seconds = []
+    for number in range(trials, trials + 21):
         began = time.perf_counter()
-        asked = sampling.ask(f"t{number:04d}", study.pairs[0])
+        asked = sampling.ask(f"t{number:05d}", study.pairs[0])
         seconds.append(time.perf_counter() - began)
         assert asked.number is not None
-        sampling.report(asked.number, 300, 0.1)
         sampling.tell(asked.number, "completed", [0.05 + 0.05 * float(rng.random())])
-    return 1000 * statistics.median(seconds[-20:])
+    return 1000 * statistics.median(seconds[1:])
+
+
+def _drawn(study: StudyConfig, rng: np.random.Generator) -> dict[str, Any]:
+    point: dict[str, Any] = {}
+    for key in order(study.search):
+        if applicable(key, study.search[key], study.values(point)):
+            point[key] = study.search[key].draw_evenly(rng)
+    return point
 
 
 def chosen_parts(only: Collection[str]) -> tuple[list[str], list[str]]:
@@ -278,7 +293,11 @@ def measure(names: list[str], half: str, replicates: int, only: Collection[str])
                 "contenders": table,
                 "verdicts": _verdicts(said) if said else None,
             }
-    results["suggestion_ms"] = suggestion_ms() if "suggestion" in parts else None
+    measures_driver = "suggestion" in parts
+    results["suggestion_ms"] = suggestion_ms() if measures_driver else None
+    results["suggestion_ms_10000"] = {
+        name: suggestion_ms(10_000, name) for name in ("prior", "tpe") if measures_driver
+    }
     return results
 
 
@@ -354,6 +373,8 @@ def show(results: dict[str, Any]) -> Iterator[Table | str]:
         yield f"wrong: {100 * verdicts['wrong']:.1f} %; true differences of 2 points or more: {large}\n"
     if results["suggestion_ms"] is not None:
         yield f"driver: {results['suggestion_ms']:.1f} ms for a suggestion after 200 trials"
+    for name, found in results["suggestion_ms_10000"].items():
+        yield f"driver: {found:.1f} ms for one of {name} after 10,000 trials"
 
 
 def _cell(found: Mapping[str, Any]) -> str:

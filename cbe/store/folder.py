@@ -1,7 +1,8 @@
 """A store of studies, and the folder of one of them.
 
     STORE/_index/*.parquet
-    STORE/<study>/study.yaml  data.json  status.json  optuna.journal  checkpoints/…  logs/…
+    STORE/<study>/study.yaml  data.json  status.json  learned.json  optuna.journal
+                  checkpoints/…  logs/…
                   trials/*.parquet  metrics/*.parquet  confusions/*.parquet  events/*.parquet
 
 STORE is a local path or an address in a bucket, as s3://bucket/prefix. A reader sees whole files only.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -20,6 +19,7 @@ from cbe.ssl import resolve
 from cbe.store.recorder import Recorder
 from cbe.store.states import FINAL
 from cbe.study.assignment import Assignment
+from cbe.study.repeated_errors import RepeatedErrors
 from cbe.study.search.sampling import Sampling
 from cbe.study.trial.provenance import provenance
 from cbe.study.trial.reuse import ReusableRuns
@@ -27,11 +27,6 @@ from cbe.training.summary import Summary, evaluation
 
 Reports = Sequence[Mapping[str, Any]]  # evaluations of a trial, in the order of steps
 
-# The same error ends a study where so many of the last trials ended by it: of as many as this, or, where more
-# run at once, of half as many as run.
-FEWEST_ENDS = 3
-OF_AT_ONCE = 1 / 2
-SAME_ERROR_SHARE = 0.9
 # What a report says of the trial rather than of the step.
 _OF_THE_TRIAL = ("parameters", "macs", "device", "node", "split")
 
@@ -50,8 +45,7 @@ class Ledger:
         self._started: dict[str, float] = {}
         self._waits: set[str] = set()  # for the scheduler, and wants no process meanwhile
         self._evaluations: dict[str, list[dict[str, Any]]] = {}
-        self._ends: deque[str | None] = deque()  # errors of the last trials, None where one had none
-        self._most_at_once = 0
+        self._errors = RepeatedErrors()
         self._provenance = provenance()
         self._catch_up()
 
@@ -149,7 +143,7 @@ class Ledger:
     def started(self, assignment: Assignment) -> None:
         """A trial's process has begun, for the first time or again."""
         self._started[assignment.trial] = time.monotonic()
-        self._most_at_once = max(self._most_at_once, len(self._started))
+        self._errors.running(len(self._started))
         self._waits.discard(assignment.trial)
         self._put(assignment.trial, state="running")
         if assignment.resume:
@@ -205,7 +199,8 @@ class Ledger:
         state = "completed" if done else "pruned"
         self._put(name, state=state, **self._spent(name))
         self.recorder.event(state, name, step=row["step"])
-        self._leaves(name, None)
+        self._leaves(name)
+        self._errors.ended(None)
         if assignment.number is not None:
             self.sampling.tell(assignment.number, state, self.rows[name]["values"])
 
@@ -225,27 +220,17 @@ class Ledger:
         spent = self._spent(name)
         self._put(name, state="failed", error_class=error_class, error_text=error_text, **spent)
         self.recorder.event("failed", name, error_class=error_class, error_text=error_text)
-        self._leaves(name, error_class)
+        self._leaves(name)
         if assignment.number is not None:
             self.sampling.tell(assignment.number, "failed", None, error_class)
-        alike = self._ends.count(error_class)
-        if len(self._ends) == self._window and alike >= SAME_ERROR_SHARE * self._window:
-            told = self.rows[name]["error_text"]  # without its secrets
-            self.break_off(f"{alike} of the last {self._window} trials ended with {error_class}: {told}")
+        if alike := self._errors.ended(error_class):
+            self.break_off(f"{alike}: {self.rows[name]['error_text']}")  # a text without its secrets
 
-    @property
-    def _window(self) -> int:
-        """How many of the last ends are looked at."""
-        return max(FEWEST_ENDS, int(OF_AT_ONCE * self._most_at_once))
-
-    def _leaves(self, trial: str, error_class: str | None) -> None:
+    def _leaves(self, trial: str) -> None:
         """A trial has ended for good."""
         self._started.pop(trial, None)
         self._waits.discard(trial)
         self._evaluations.pop(trial, None)
-        self._ends.append(error_class)
-        while len(self._ends) > self._window:
-            self._ends.popleft()
 
     def paused(self, trial: str, step: int | None = None) -> None:
         """A scheduler lets a trial wait, or it was told to leave its process and did after some step."""

@@ -174,6 +174,13 @@ def test_a_change_that_is_none_is_refused(backend: Backend, change: str) -> None
         backend.studies.resume("ended", [change])
 
 
+@pytest.mark.parametrize("name", ["t9999", "t0000"])
+def test_a_trial_that_has_not_failed_is_not_tried_again(backend: Backend, name: str) -> None:
+    with pytest.raises(InputError, match=f"--retry {name}: ended has no failed trial of that name"):
+        backend.studies.resume("ended", retry=[name])
+    assert backend.store.study("ended").read("retry.json") is None
+
+
 def test_a_deleted_study_is_gone_or_the_refusal_says_where_to_delete_it(backend: Backend) -> None:
     made = backend.ended("deleted")
     if backend.kind == "ray_jobs":

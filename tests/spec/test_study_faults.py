@@ -198,6 +198,14 @@ def test_a_name_that_could_not_be_a_folder_is_refused(name: str) -> None:
         ),
         (["scheduler.grace=1.5"], "scheduler.grace: 1.5"),
         (["scheduler.grace=0"], "scheduler.grace: 0"),
+        (
+            ["search={training.steps: [100, 200]}"],
+            "search.training.steps: the scheduler race compares trials that",
+        ),
+        (
+            ["scheduler=asha", "search={training.steps: [100, 200]}"],
+            "the scheduler asha compares trials that",
+        ),
         (["scheduler.reduction=1"], "scheduler.reduction: 1"),
         (
             ["scheduler=pbt", "search.ensemble.heads={int: [2, 8]}"],

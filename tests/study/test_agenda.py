@@ -6,15 +6,22 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
+from optuna.trial import TrialState
 
+from cbe.errors import InputError
 from cbe.spec import StudyConfig
 from cbe.store.folder import Store
 from cbe.store.recorder import Recorder
 from cbe.study.agenda import Agenda
 from cbe.study.assignment import Assignment
 from cbe.study.budget.guard import BudgetGuard
+from cbe.study.engine import _curves
 from cbe.study.ledger import Ledger
+from cbe.study.lifecycle import delete, journal
+from cbe.study.retry import ask_to_retry, retry
+from cbe.study.search.mirror import Mirror, open_storage
 from cbe.study.search.sampling import Sampling
 from tests.study.conftest import rows, study
 
@@ -22,10 +29,12 @@ from tests.study.conftest import rows, study
 class Driver:
     """One process's life with a study; leaving it is dying, whatever is unfinished."""
 
-    def __init__(self, config: StudyConfig, where: Path, gpus: float = 0) -> None:
+    def __init__(self, config: StudyConfig, where: Path | str, gpus: float = 0) -> None:
         self.folder = Store.open(str(where)).study(config.name)
         self.recorder = Recorder(self.folder).load()
-        self.sampling = Sampling(config, self.recorder)
+        retry(self.recorder)
+        self.mirror = Mirror(None, journal(self.folder), self.folder.uri)
+        self.sampling = Sampling(config, self.recorder, mirror=self.mirror)
         self.ledger = Ledger(config, self.recorder, self.sampling, gpus)
         # One trial at a time: the clock says what trials took.
         budget_guard = BudgetGuard(self.ledger, elapsed_s=lambda: self.ledger.trials_s)
@@ -53,6 +62,7 @@ class Driver:
         assert upcoming == "finished"
 
     def die(self) -> None:
+        self.mirror.close()
         self.recorder.close()
 
 
@@ -179,6 +189,118 @@ def test_a_row_catches_up_with_its_curve(tmp_path: Path) -> None:
     second.die()
     row = rows(second.folder)[paper.trial]
     assert (row["state"], row["step"], row["objective"]) == ("completed", 40, 1 / 40)
+
+
+def test_what_a_study_had_reported_is_read_once(tmp_path: Path) -> None:
+    config = study(budget={"trials": 4})
+    first = Driver(config, tmp_path)
+    first.run(3)
+    begun = first.start()
+    first.recorder.metrics(begun.trial, {"step": 10, "validation_error": 0.5})
+    first.die()
+    second = Driver(config, tmp_path)
+    second.folder.delete("metrics")
+    upcoming = second.start()
+    for step in (10, 20):
+        second.ledger.reported(upcoming, {"step": step, "validation_error": 1 / step})
+    second.recorder.flush()
+    assert (
+        upcoming.trial == begun.trial and second.ledger.rows[begun.trial]["median_validation_error"] == 0.275
+    )
+    curves = {each.trial: dict(each.objective) for each in _curves(second.ledger)}
+    assert len(curves) == 4 and curves[begun.trial] == {10: 0.5}
+    second.die()
+
+
+def test_a_study_that_moves_from_machine_to_machine_loses_no_trial_and_leaves_none_running(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = study(budget={"trials": 12}, search={"loss.weights.lb": {"float": [0.1, 3]}}, scheduler="none")
+    known: list[str] = []
+    for number, machine in enumerate("ABA"):
+        (tmp_path / machine).mkdir(exist_ok=True)
+        monkeypatch.chdir(tmp_path / machine)
+        driver = Driver(config, bucket)
+        assert list(driver.sampling.trials()) == known
+        driver.run(3 if number else 4)
+        driver.start()  # and is killed
+        driver.die()
+        known = list(driver.sampling.trials())
+    last = Driver(config, bucket)
+    last.run_to_the_end()
+    last.die()
+    stored = rows(last.folder)
+    assert {row["state"] for row in stored.values()} == {"completed"} and len(stored) == 12
+    told = last.sampling.trials()
+    assert {name: trial.value for name, trial in told.items()} == {
+        name: row["objective"] for name, row in stored.items() if row["params"] != "{}"
+    }
+    copy = optuna.load_study(study_name="small", storage=open_storage(None, journal(last.folder))).trials
+    assert [trial.value for trial in copy] == [trial.value for trial in told.values()]
+
+    monkeypatch.chdir(tmp_path / "B")
+    delete(last.folder)
+    monkeypatch.chdir(tmp_path / "A")
+    new = Driver(config, bucket)
+    assert new.sampling.trials() == {} and new.start().trial == "t0000"
+    new.die()
+
+
+def test_failed_trials_are_tried_again_by_name_or_all(tmp_path: Path) -> None:
+    config = study(budget={"trials": 6}, scheduler="none")
+    first = Driver(config, tmp_path)
+    begun = [first.start() for _ in range(6)]
+    for each in begun[2:5]:
+        first.ledger.reported(each, {"step": 10, "validation_error": 0.5})
+        first.ledger.failed(each, f"Error{each.trial}", "it broke")
+    for each in (*begun[:2], begun[5]):
+        first.finish(each)
+    first.die()
+    with pytest.raises(InputError, match=r"--retry t0000: small has no .*; failed are t0002, t0003, t0004"):
+        ask_to_retry(first.folder, ["t0003", "t0000"])
+    for wanted, tried in ((["t0003"], ["t0003"]), (["failed"], ["t0002", "t0004"])):
+        ask_to_retry(first.folder, wanted)
+        again = Driver(config, tmp_path)
+        assert again.sampling.trials()[tried[0]].state == TrialState.RUNNING
+        for name in tried:
+            upcoming = again.start()
+            assert upcoming.trial == name
+            again.finish(upcoming)
+        assert again.agenda.following() == "finished"
+        again.die()
+    assert ran(tmp_path, "state", "error_class") == {("completed", None): 6}
+    with pytest.raises(InputError, match="no trial has failed; leave it out"):
+        ask_to_retry(first.folder, ["failed"])
+
+
+@pytest.mark.parametrize(("at_once", "needed"), [(1, 3), (7, 3), (8, 4), (40, 18)])
+def test_the_same_error_ends_a_study_where_most_of_what_runs_ends_by_it(
+    at_once: int, needed: int, tmp_path: Path
+) -> None:
+    driver = Driver(study(budget={"trials": 200}), tmp_path)
+    running = [driver.start() for _ in range(at_once)]
+    failures = 0
+    while not driver.ledger.broken:
+        driver.ledger.failed(running.pop(0), "DataError", "an image cannot be read")
+        failures += 1
+        if driver.ledger.broken or at_once == 40:
+            continue
+        running.append(driver.start())
+    assert failures == max(needed, at_once // 2) and driver.ledger.stop_reason == "repeated errors"
+    assert f"of the last {failures} trials ended with DataError: an image" in driver.ledger.broken
+    driver.die()
+
+
+def test_three_alike_of_hundreds_at_once_end_nothing_and_one_good_trial_is_no_cure(tmp_path: Path) -> None:
+    driver = Driver(study(budget={"trials": 200}), tmp_path)
+    running = [driver.start() for _ in range(40)]
+    for number in range(20):
+        if number == 10:
+            driver.finish(running.pop())
+        else:
+            driver.ledger.failed(running.pop(), "DataError", "an image cannot be read")
+        assert (driver.ledger.broken is None) == (number < 19)
+    driver.die()
 
 
 def test_a_confirmation_ends_when_its_verdicts_are_known(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ class Mirror:
             except Exception as error:  # of a file, a database, a driver; the study has no part in it
                 self._copy = None
                 problem = (str(error).splitlines() or [repr(error)])[0]
-                if self.problem is None:
+                if self.problem is None and not self._closing.is_set():
                     self._failed(problem)
                 self.problem = problem
                 self._closing.wait(RETRY_S)

@@ -85,20 +85,26 @@ class Race(TrialScheduler):
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         name = trial_name(trial)
         self._failed.discard(name)  # Tune adds a trial again that it recovers
+        for rung, step in enumerate(self._rungs):
+            if step < _resumed_after(trial):
+                self._passed[rung].add(name)
         if name in self._replayed:
             self._replayed.remove(name)
             self._go_on(tune_controller, trial)
 
     def _go_on(self, controller: Any, trial: Trial) -> None:
-        """A study that was resumed goes on with a trial: it had passed some rungs, and may wait at one."""
+        """A study that was resumed goes on with a trial, which may wait at a rung."""
         name = trial_name(trial)
-        for rung, step in enumerate(self._rungs):
-            if step < _resumed_after(trial) or name in self._best(rung):
-                self._passed[rung].add(name)
-            elif name in self._scores[rung] and name not in self._passed[rung]:
+        reached = (n for n, scores in enumerate(self._scores) if name in scores.keys() - self._passed[n])
+        for rung in reached:
+            if name not in self._best(rung):
                 self._paused[name] = (trial, rung)
                 trial.set_status(Trial.PAUSED)  # before Tune has put it down as pending
-                return self._leave(controller, trial)
+                if trial.storage is not None:
+                    trial.init_local_path()  # Tune asks for it at the end, and it may never start
+                self._leave(controller, trial)
+                return
+            self._passed[rung].add(name)
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         name = trial_name(trial)

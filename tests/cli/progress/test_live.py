@@ -338,7 +338,8 @@ def test_a_study_that_never_began_takes_its_journal_along_and_one_with_checkpoin
     monkeypatch.chdir(tmp_path)
     config, folder = StudyConfig(name="small"), store.study("small")
     with pytest.raises(InputError), begun(config, store):
-        folder.write("optuna.journal", b"")
+        journal(folder).parent.mkdir(parents=True, exist_ok=True)
+        journal(folder).touch()
         assert journal(folder).exists()
         raise InputError("no")
     assert store.names() == [] and not journal(folder).exists()

@@ -181,6 +181,32 @@ def test_a_study_is_checked_submitted_stopped_resumed_amended_and_deleted(
         client.show("sent")
 
 
+def test_failed_trials_are_tried_again_by_whom_the_service_starts(client: Client, served: Served) -> None:
+    made = whole(served.store, "tried")
+    status(made, "finished")
+    failed = [row["trial"] for row in made.folder.table("trials").to_pylist() if row["state"] == "failed"]
+    assert client.resume("tried", retry=["failed"]).state == "queued"
+    assert json.loads(made.folder.read("retry.json") or "") == failed != []
+
+
+def test_a_resume_waits_for_a_driver_that_was_just_asked_to_stop(client: Client, served: Served) -> None:
+    made = whole(served.store, "stops")
+    now = datetime.now(UTC)
+    submissions.write(made.folder, Submission("me", now, started=now, job="none"))
+    status(made, "running", **ALIVE)
+    until(lambda: client.show("stops").study_status.state == "running", what="the driver")
+    assert client.stop("stops").state == "stopping"
+    resumed: list[str] = []
+    thread = threading.Thread(target=lambda: resumed.append(client.resume("stops").state))
+    thread.start()
+    thread.join(1)
+    assert thread.is_alive() and not resumed
+    status(made, "stopped")
+    made.folder.delete("stop")
+    thread.join(60)
+    assert resumed == ["queued"]
+
+
 def test_faults_are_told_as_those_of_a_file_here(client: Client) -> None:
     with pytest.raises(ConfigError) as refused:
         client.submit("name: sent\nmodel: vit\nbudget: {trails: 4}\n")

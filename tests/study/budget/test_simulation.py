@@ -159,7 +159,7 @@ def plainly(config: StudyConfig, past: Past, places: int, seed: int) -> tuple[in
         while waiting and len(running) < places:
             at = 9 - waiting
             course = past.draw("paper" if at == 0 else "base" if at == 1 else None, at / 8, rng)
-            trial: Any = SimpleNamespace(trial_id=str(at)) if at > 1 else None  # presets are never stopped
+            trial: Any = SimpleNamespace(config={"trial": str(at)}) if at > 1 else None  # presets go on
             if trial:
                 asha.on_trial_add(nobody, trial)
             driver_s, waiting = max(now, driver_s) + HAND_OUT_S, waiting - 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ import pytest
 from cbe.ssl.world import World
 from cbe.store.folder import Store, StudyFolder
 from cbe.study.assignment import Assignment
+from cbe.study.progress import Progress
 from cbe.study.trial.process import Shared
 from cbe.training.launch import Send
-from tests.study.conftest import curve, rows, run, study
+from tests.study.conftest import curve, meanwhile, rows, run, study
+from tests.waiting import until
 
 RACE: dict[str, Any] = {
     "scheduler": {"name": "race", "reduction": 3, "rungs": [0.16, 0.33]},  # steps 10 and 20
@@ -74,6 +77,38 @@ def test_a_race_ends_with_promoted_trials_that_went_on_from_their_checkpoints(
         assert begun[name] == {0, *(rung for rung in waited.get(name, ()) if rung < row["step"])}, name
     # Only the two best can be the first to report, and then one of them waits and goes on.
     assert begun["t0002"] | begun["t0003"] > {0}
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_race_that_is_interrupted_goes_on_with_who_waited_still_waiting(tmp_path: Path) -> None:
+    config = study(
+        training=RACE["training"],
+        scheduler={**RACE["scheduler"], "pairs": 1},
+        search={"loss.weights.lb": {"float": [0.1, 3]}},
+        sampler="random",
+        budget={"trials": 11},
+    )
+
+    def stop(progress: Progress, over: threading.Event) -> None:
+        until(lambda: over.is_set() or len(progress.ledger.paused_trials) >= 3, what="waiting trials")
+        progress.ledger.halt("the test says so")
+
+    progress, folder = run(config, tmp_path, body=resumable(), watch=meanwhile(stop))
+    assert progress.stop_reason == "the test says so"
+    waited = {
+        name for name, row in rows(folder).items() if row["state"] == "interrupted" and row["step"] == 10
+    }
+    assert len(waited) >= 3
+    progress, folder = run(config, tmp_path, body=resumable())
+    assert progress.stop_reason is None
+    found = rows(folder)
+    assert len(found) == 11 and {row["state"] for row in found.values()} <= {"completed", "pruned"}
+    for name, row in found.items():
+        assert [step for step, *_ in curve(folder, name)] == list(range(10, row["step"] + 1, 10)), name
+    dropped = [name for name in waited if found[name]["state"] == "pruned" and found[name]["step"] == 10]
+    assert dropped  # they were judged by what they had, and trained no more for it
+    resumed = {row["trial"] for row in folder.table("events").to_pylist() if row["kind"] == "resumed"}
+    assert resumed.isdisjoint(dropped)
 
 
 def waited_at_rungs(folder: StudyFolder, names: Sequence[str]) -> dict[str, set[int]]:

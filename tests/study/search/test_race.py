@@ -355,3 +355,43 @@ def test_the_past_of_presets_on_other_pairs_shows_nothing_after_a_resume() -> No
         tune.fill()
         said.append(tune.report("t0002", 0.11))
     assert said == [TrialScheduler.CONTINUE, TrialScheduler.PAUSE]
+
+
+def test_trials_that_waited_when_a_study_was_interrupted_go_on_waiting_and_are_compared() -> None:
+    values = (0.3, 0.4, 0.5, 0.6, 0.7)
+    past = [Curve(f"t{n:04d}", [(10, error)], PAIR) for n, error in enumerate(values)]
+    resumed = [config(f"t{n:04d}", resume=f"checkpoints/t{n:04d}/000000010.pt") for n in range(5)]
+    tune = Tune([*resumed, config("t0005")], at_once=2, curves=past)
+    tune.fill()
+    assert tune.running == [
+        "t0000",
+        "t0005",
+    ]  # the best of them goes on, and the others have left their places
+    assert {tune.trials[f"t{n:04d}"].status for n in range(1, 5)} == {Trial.PAUSED}
+    tune.step.update({f"t{n:04d}": 10 for n in range(5)})
+    assert tune.report("t0005", 0.45) == TrialScheduler.PAUSE and tune.order[-1] == "t0001"  # two of six
+    tune.play(lambda name: values[int(name[1:])])
+    assert len(tune.ended_at) == 6 and tune.ended_at["t0000"] == 60
+
+
+@pytest.mark.parametrize("name", ["race", "asha"])
+def test_a_newcomer_is_compared_with_what_running_trials_had_at_the_rung(name: str) -> None:
+    reports = [(10, 0.5), (20, 0.1)]  # what they have reached since is better than any newcomer can be
+    past = [Curve(f"t{n:04d}", reports, PAIR) for n in range(4)]
+    running = [config(f"t{n:04d}", resume=f"checkpoints/t{n:04d}/000000020.pt") for n in range(4)]
+    scheduler = {"name": name, "reduction": 3, **({"grace": 10} if name == "asha" else {})}
+    tune = Tune([*running, config("t0004")], at_once=5, curves=past, scheduler=scheduler)
+    tune.fill()
+    for each in ("t0000", "t0001", "t0002", "t0003"):
+        tune.step[each] = 20
+        if tune.trials[each].status == Trial.RUNNING:
+            tune.report(each, 0.09)
+    assert tune.report("t0004", 0.4) == TrialScheduler.CONTINUE
+
+
+def test_a_failed_trial_of_the_past_takes_no_place_among_the_best() -> None:
+    past = [Curve("t0000", [(10, 0.1)], PAIR, failed=True)]
+    past += [Curve(f"t{n:04d}", [(10, 0.5)], PAIR) for n in (1, 2)]
+    tune = Tune([config("t0003")], curves=past)
+    tune.fill()
+    assert tune.report("t0003", 0.2) == TrialScheduler.CONTINUE
