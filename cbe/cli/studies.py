@@ -199,6 +199,8 @@ def _print_details(found: Details, studies: Studies) -> None:
         say(f"cluster: {seen.told()}")
     if about.problem:
         say(f"results could not be written: {first_line(about.problem)}", "red")
+    if about.outage:
+        say(first_line(about.outage))
     if found.trials:
         out.print(_trials(found.trials, about.metric or ""))
         say(NOT_SELECTED, "dim")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import pyarrow as pa
 
@@ -30,11 +30,15 @@ def new_name(suffix: str = ".parquet") -> str:
     return f"{tick():020d}-{os.getpid()}-{secrets.token_hex(4)}{suffix}"
 
 
-def compact(place: Location, table: Table, grace_s: float = GRACE_S) -> int:
-    """Deletes what earlier merges replaced, merges what is worth it, and counts the files of the table."""
+def compact(
+    place: Location, table: Table, grace_s: float = GRACE_S, kept: Collection[str] = frozenset()
+) -> int:
+    """Deletes what earlier merges replaced, but for what must be `kept`, merges what is worth it, and counts
+    the files of the table.
+    """
     try:
         listing = scan(place, table, superseded=True)
-        _clean(listing, grace_s)
+        _clean(listing, grace_s, kept)
         chosen = _choose(listing.live)
         if len(chosen) < 2:
             return len(listing.live)
@@ -50,12 +54,12 @@ def compact(place: Location, table: Table, grace_s: float = GRACE_S) -> int:
     return len(listing.live) - len(chosen) + 1
 
 
-def _clean(listing: Listing, grace_s: float) -> None:
+def _clean(listing: Listing, grace_s: float, kept: Collection[str]) -> None:
     old = time.time() - grace_s
     settled = [part for part in listing.merged if part.entry.modified_s <= old]
     names = {name for part in settled for name in replaced(part.schema)}
     for entry in listing.replaced:
-        if entry.name in names:
+        if entry.name in names and entry.name not in kept:
             listing.place.at(entry.name).delete()
 
 

@@ -129,11 +129,11 @@ class Agenda:
     def _missing_confirmations(self) -> list[Assignment]:
         rows = list(self._ledger.rows.copy().values())
         best = winners(self._study, rows) if self.stage == "confirm" else []
-        return confirmations(self._study, rows, [*presets(rows), *best], self._images)
+        return confirmations(self._study, rows, [*presets(rows), *best], self.images)
 
     @cached_property
-    def _images(self) -> int | None:
-        """How many images an error is counted on; the driver has told by the time of the confirmation."""
+    def images(self) -> int | None:
+        """How many images an error is counted on. Read once, before the trials: see `engine`."""
         metric = self._study.objectives[0].metric
         facts = json.loads(self._folder.read(DATA_FILE) or "{}")
         found: int | None = facts.get(METRICS[metric].counted_on)
@@ -248,7 +248,8 @@ def _unfinished(folder: StudyFolder, ledger: Ledger) -> Iterator[Assignment]:
         if row["state"] not in FINAL:
             number = told[name].number if name in told else None
             point, pair = json.loads(row["params"]), pair_of(row)
-            resume = newest(folder, name, ledger.recorder.recorded_step(name), _interval(row))
+            recorded, since = ledger.recorder.recorded_step(name), row["epoch"] or 0
+            resume = newest(folder, name, recorded, _interval(row), since)
             yield Assignment(name, row["role"], pair, point, row["preset"], number, resume)
     for name, trial in told.items():  # what a driver did before it died, and the store has not heard of
         if name not in ledger.rows:

@@ -60,14 +60,15 @@ class Ledger:
         """Brings rows up to what is true: a driver that was killed has left trials that run no longer, and
         may have died between writing a report and its trial's row.
         """
+        metric = self.study.objectives[0].metric
+        going_on = [name for name, row in self.rows.items() if row["state"] not in FINAL]
+        # Read now: while trials run nobody waits for the store.
+        self._evaluations = self._stored(going_on, metric)
         for name, row in self.rows.copy().items():
             if row["state"] == "running":
                 self._put(name, state="interrupted")
-            if row["state"] not in FINAL and self.recorder.recorded_step(name) > (row["step"] or 0):
-                metric = self.study.objectives[0].metric
-                past = self._stored(name, metric)
+            if (past := self._evaluations.get(name)) and past[-1]["step"] > (row["step"] or 0):
                 values = self._values(name, {**row, **past[-1]})
-                self._evaluations[name] = past
                 self._put(name, step=past[-1]["step"], objective=values[0], values=values, **_figures(past))
 
     def assign(self, assignment: Assignment) -> bool:
@@ -307,16 +308,17 @@ class Ledger:
 
     def _history(self, trial: str) -> list[dict[str, Any]]:
         """The evaluations of a trial, those before a restart included."""
-        if trial not in self._evaluations:
-            before = self.recorder.recorded_step(trial) > 0
-            self._evaluations[trial] = self._stored(trial) if before else []
-        return self._evaluations[trial]
+        return self._evaluations.setdefault(trial, [])
 
-    def _stored(self, trial: str, *others: str) -> list[dict[str, Any]]:
-        columns = dict.fromkeys(("step", *SUMMARIZED, *others))
-        found = self.recorder.folder.table("metrics", list(columns), pc.field("trial") == trial)
-        rows: list[dict[str, Any]] = found.sort_by("step").to_pylist()
-        return rows
+    def _stored(self, trials: Sequence[str], metric: str) -> dict[str, list[dict[str, Any]]]:
+        if not trials:
+            return {}
+        columns = dict.fromkeys(("trial", "step", *SUMMARIZED, metric))
+        found = self.recorder.folder.table("metrics", list(columns), pc.field("trial").isin(trials))
+        past: dict[str, list[dict[str, Any]]] = {}
+        for row in found.sort_by("step").to_pylist():
+            past.setdefault(row["trial"], []).append(row)
+        return past
 
     def _values(self, trial: str, result: Mapping[str, Any]) -> list[float]:
         own = {"wall_s": self._wall_s(trial)}
