@@ -39,10 +39,8 @@ from cbe.store.schema import TRIALS
 RUNS = 5
 
 
-def fill(store: Store, name: str, trials: int, seed: int) -> None:
-    """A finished study of so many trials, as it lies in a store after its tables were merged."""
-    configs = trials // RUNS
-    study = StudyConfig.model_validate(
+def study_of(name: str, trials: int) -> StudyConfig:
+    return StudyConfig.model_validate(
         {
             "name": name,
             "data": {"labels": 40, "validation": 200},
@@ -53,13 +51,21 @@ def fill(store: Store, name: str, trials: int, seed: int) -> None:
             "confirm": "off",
         }
     )
-    folder = store.study(name)
+
+
+def rows_of(study: StudyConfig, configs: int, seed: int) -> pa.Table:
+    """Completed trials of so many configs, five of each."""
+    return pa.Table.from_pydict(_columns(study, configs, seed), schema=TRIALS.schema)
+
+
+def fill(store: Store, name: str, trials: int, seed: int) -> None:
+    """A finished study of so many trials, as it lies in a store after its tables were merged."""
+    study, folder = study_of(name, trials), store.study(name)
     folder.write(STUDY_FILE, yaml.safe_dump(study.to_plain()).encode())
-    rows = pa.Table.from_pydict(_columns(study, configs, seed), schema=TRIALS.schema)
+    rows = rows_of(study, trials // RUNS, seed)
     for half in (rows.slice(0, trials // 2), rows.slice(trials // 2)):
         folder.location.at(f"trials/{new_name()}").write(TRIALS.encode(half))
-    folder.compact("trials")
-    folder.compact("trials", grace_s=0)
+    folder.finish()
 
 
 def _columns(study: StudyConfig, configs: int, seed: int) -> dict[str, Any]:

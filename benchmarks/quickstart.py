@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +19,8 @@ from typing import Any
 import cbe
 from benchmarks.harness import machine
 from cbe.report.best import Ranked
+from cbe.store.folder import Store
+from cbe.store.states import status
 
 STUDY = Path("studies/quickstart.yaml")
 NAME = "quickstart"
@@ -27,11 +28,10 @@ NAME = "quickstart"
 
 def run(seed: int, store: Path) -> dict[str, Any]:
     """One run of the study to its end, in the terms of its answer."""
-    load = os.getloadavg()[0]
-    options = ["--resume", "--store", str(store), "--set", f"sampler.seed={seed}"]
-    subprocess.run(
-        [sys.executable, "-m", "cbe", "run", str(STUDY), *options], check=True, stdout=subprocess.DEVNULL
-    )
+    if not _has_finished(store):
+        options = ["--resume", "--store", str(store), "--set", f"sampler.seed={seed}"]
+        command = [sys.executable, "-m", "cbe", "run", str(STUDY), *options]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     results = cbe.open_store(str(store))
     found = results.best(NAME, k=1)
     by_preset = {ranked.preset: ranked for ranked in found.ranked}
@@ -45,7 +45,6 @@ def run(seed: int, store: Path) -> dict[str, Any]:
         "paper": _told(by_preset["paper"]),
         "trials": found.counts,
         "elapsed_s": _elapsed_s(store),
-        "load_before": load,
     }
 
 
@@ -63,11 +62,12 @@ def _told(ranked: Ranked | None) -> dict[str, Any] | None:
     }
 
 
-def _elapsed_s(store: Path) -> float:
-    from cbe.store.folder import Store
-    from cbe.study.overview import overview
+def _has_finished(store: Path) -> bool:
+    return status(Store.open(str(store)).study(NAME)).state == "finished"
 
-    return overview(Store.open(str(store)), NAME).elapsed_s or 0.0
+
+def _elapsed_s(store: Path) -> float:
+    return status(Store.open(str(store)).study(NAME)).elapsed_s
 
 
 def measure(folder: Path, seeds: int) -> dict[str, Any]:

@@ -4,8 +4,8 @@ A config that the landscape does not have is answered by the recorded one that i
 no other in this replay: two configs never end the same, however near. Each dimension counts by how much it
 explains the error on record (`Landscape.check` says how well this works on configs left out). What a run of
 the search reports is what was recorded. A run of the confirmation, on a pair that nobody has seen, is drawn:
-the config's mean plus its deviation on a recorded pair, the same pair for all configs, enlarged for the few
-pairs that the mean is of.
+the config's mean plus a random mixture of its deviations on the recorded pairs. All configs share the normal
+weights of the mixture, so that what is drawn has the means and covariances on record.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import count
-from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import optuna
 import pyarrow.parquet as pq
+from ray.tune import Callback
+from ray.tune.callback import CallbackList
 from ray.tune.experiment import Trial
-from ray.tune.schedulers import TrialScheduler
-from ray.tune.search import ConcurrencyLimiter, Searcher
 from scipy.stats import spearmanr
 
+from benchmarks.controller import Controller
 from benchmarks.landscape import FOLDER
 from cbe.spec import StudyConfig
 from cbe.spec.search import applicable
@@ -146,7 +146,8 @@ class Draw:
     def __init__(self, landscape: Landscape, seed: int) -> None:
         self._land, rng = landscape, np.random.default_rng(seed)
         self._search = rng.permutation(landscape.search_pairs)
-        self._confirm = rng.integers(landscape.error.shape[1], size=1000)
+        pairs = landscape.error.shape[1]
+        self._mixtures = rng.standard_normal((1000, pairs)) / math.sqrt(pairs - 1)
         self._stands_for: dict[str, int] = {}  # recorded configs by point
         self._free = {*range(len(landscape.configs))} - {BASE}
 
@@ -160,20 +161,23 @@ class Draw:
 
     def curve(self, config: int, number: int, fresh: bool = False) -> list[dict[str, float]]:
         """What a run reports on the search's n-th pair, or on the n-th fresh one."""
-        pair = self._confirm[number] if fresh else self._search[number]
-        error, loss = self._land.error[config, pair], self._land.loss[config, pair]
         if fresh:
-            pairs = self._land.error.shape[1]
-            mean = self._land.error[config].mean(axis=0)
-            error = np.clip(mean + math.sqrt(pairs / (pairs - 1)) * (error - mean), 0.0, 1.0)
+            error, loss = (self._mixed(each[config], number) for each in (self._land.error, self._land.loss))
+        else:
+            pair = self._search[number]
+            error, loss = self._land.error[config, pair], self._land.loss[config, pair]
         return [
             {"step": step, "validation_error": float(e), "validation_loss": float(one)}
             for step, e, one in zip(self._land.steps, error, loss, strict=True)
         ]
 
+    def _mixed(self, runs: Array, number: int) -> Array:
+        mean = runs.mean(axis=0)
+        return cast(Array, np.maximum(0.0, mean + self._mixtures[number] @ (runs - mean)))
 
-class Replay:
-    """Ray Tune's controller on a made-up clock; a step of a trial takes one tick."""
+
+class Replay(Callback):
+    """A study on a made-up clock; a step of a trial takes one tick."""
 
     def __init__(self, study: StudyConfig, landscape: Landscape, seed: int, places: int = 2) -> None:
         self._study, self._land, self._draw = study, landscape, Draw(landscape, seed)
@@ -184,75 +188,31 @@ class Replay:
         sampling = Sampling(study, optuna.storages.InMemoryStorage(), {}, "")
         self.ledger = Ledger(study, self._recorder, sampling, 0.0)
         agenda = Agenda(study, folder, self.ledger)
-        self._scheduler = cast(Any, scheduler(study))
-        self._listener = Listener(self.ledger, study.scheduler.name)
-        self._limiter = ConcurrencyLimiter(Dispatch(agenda.following), places)
-        self._finished = False
-        self.search_alg = SimpleNamespace(searcher=self._limiter, is_finished=lambda: self._finished)
-        self._live: dict[str, Trial] = {}
+        told = CallbackList([Listener(self.ledger, study.scheduler.name), self])
+        self._controller = Controller(Dispatch(agenda.following), scheduler(study), places, told)
         self._curves: dict[str, list[dict[str, float]]] = {}
         self._done: dict[str, int] = {}
-        self._events: list[tuple[int, int, Trial]] = []
+        self._events: list[tuple[int, int, str]] = []
         self._number, self._now = count(), 0
         self.spent = 0  # trial-steps
         self.stands_for: dict[str, int] = {}  # recorded configs by config_id
 
     def run(self) -> Iterator[int]:
         """Plays the study to its end; yields the trial-steps so far after every trial that ends."""
-        self._fill()
+        self._controller.fill()
         while self._events:
-            self._now, _, trial = heapq.heappop(self._events)
-            if self._report(trial):
+            self._now, _, name = heapq.heappop(self._events)
+            self._report(name)
+            if self._controller.trials[name].is_finished():
                 yield self.spent
-            self._fill()
+            self._controller.fill()
         self._recorder._closing.set()
         self._home.cleanup()
 
-    def get_live_trials(self) -> list[Trial]:
-        return list(self._live.values())
-
-    get_trials = get_live_trials
-
-    def stop_trial(self, trial: Trial) -> None:
-        self._scheduler.on_trial_remove(self, trial)
-        self._end(trial)
-
-    def _fill(self) -> None:
-        """As much of Tune's step as comes before it waits for reports, until it changes nothing."""
-        changed = True
-        while changed:
-            changed, live = self._ask(), len(self._live)
-            chosen = self._scheduler.choose_trial_to_run(self)
-            changed |= len(self._live) < live  # it may have stopped some that waited
-            if chosen is not None and chosen.status == Trial.PAUSED:
-                self._begin(chosen)
-                changed = True
-            for trial in self.get_live_trials():
-                if trial.status == Trial.PENDING:
-                    self._begin(trial)
-                    changed = True
-
-    def _ask(self) -> bool:
-        asked = False
-        while not self._finished:
-            identity = f"{next(self._number):08d}"
-            given = cast(Any, self._limiter.suggest(identity))
-            self._finished = given == Searcher.FINISHED
-            if given is None or self._finished:
-                break
-            trial = Trial("_", config=given, trial_id=identity, stub=True)
-            self._live[given["trial"]] = trial
-            self._scheduler.on_trial_add(self, trial)
-            asked = True
-        return asked
-
-    def _begin(self, trial: Trial) -> None:
-        name = trial.config["trial"]
-        if name not in self._curves:
-            self._curves[name], self._done[name] = self._curve(trial), 0
-        trial.set_status(Trial.RUNNING)
-        self._listener.on_trial_start(0, [], _named(trial))
-        self._expect(trial)
+    def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        if str(trial) not in self._curves:
+            self._curves[str(trial)], self._done[str(trial)] = self._curve(trial), 0
+        self._expect(str(trial))
 
     def _curve(self, trial: Trial) -> list[dict[str, float]]:
         given = Assignment.from_plain(trial.config)
@@ -264,46 +224,16 @@ class Replay:
         pairs = self._study.confirm_pairs if fresh else self._study.pairs
         return self._draw.curve(config, pairs.index(given.pair), fresh)
 
-    def _expect(self, trial: Trial) -> None:
-        curve, done = self._curves[trial.config["trial"]], self._done[trial.config["trial"]]
+    def _expect(self, name: str) -> None:
+        """The next report of a trial."""
+        curve, done = self._curves[name], self._done[name]
         steps = int(curve[done]["step"] - (curve[done - 1]["step"] if done else 0))
         self.spent += steps
-        heapq.heappush(self._events, (self._now + steps, next(self._number), trial))
+        heapq.heappush(self._events, (self._now + steps, next(self._number), name))
 
-    def _report(self, trial: Trial) -> bool:
-        """Takes in the next report of a trial; whether that was its end."""
-        name = trial.config["trial"]
-        result: Any = self._curves[name][self._done[name]]
+    def _report(self, name: str) -> None:
+        result: dict[str, Any] = self._curves[name][self._done[name]]
         self._done[name] += 1
-        said = self._scheduler.on_trial_result(self, trial, result)
-        self._listener.on_trial_result(0, [], _named(trial), result)
-        if said == TrialScheduler.STOP or self._done[name] == len(self._curves[name]):
-            self._scheduler.on_trial_complete(self, trial, result)
-            self._end(trial)
-            return True
-        if said == TrialScheduler.PAUSE:
-            trial.set_status(Trial.PAUSED)
-            self.ledger.paused(name)
-            return False
-        self._expect(trial)
-        return False
-
-    def _end(self, trial: Trial) -> None:
-        self._listener.on_trial_complete(0, [], _named(trial))
-        trial.set_status(Trial.TERMINATED)
-        del self._live[trial.config["trial"]]
-        self._limiter.on_trial_complete(trial.trial_id)
-
-
-class _Named:
-    """A trial as the listener sees it: by the name that our trial names give it."""
-
-    def __init__(self, trial: Trial) -> None:
-        self.config, self.last_result = trial.config, {}
-
-    def __str__(self) -> str:
-        return str(self.config["trial"])
-
-
-def _named(trial: Trial) -> Any:
-    return _Named(trial)
+        self._controller.report(name, result, last=self._done[name] == len(self._curves[name]))
+        if self._controller.trials[name].status == Trial.RUNNING:
+            self._expect(name)

@@ -2,6 +2,7 @@
 
     python -m benchmarks.search                    # the held-out half, as in studies/records/search.json
     python -m benchmarks.search --half development # to decide about a design
+    python -m benchmarks.search --only verdicts    # or suggestion, or some contenders
     pip install -e '.[bench]'                      # NePS's PriorBand, else left out
 
 All contenders first train the paper's config and the base. Compute is counted in steps of all trials. The
@@ -12,13 +13,17 @@ of the pairs; the final one has the others.
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy: every core has a replay of its own
+
+# isort: split
 import argparse
 import json
-import os
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
 from pathlib import Path
@@ -43,6 +48,7 @@ TRIALS = 60  # of the searches whose course is followed
 REPLICATES = 100
 TARGETS = (0.10, 0.05, 0.02)  # the true error that so large a share of the recorded configs has
 HALVES = {"development": 0, "final": 1}
+PARTS = ("verdicts", "suggestion")  # that can be measured without the contenders
 
 Course = list[tuple[int, float]]  # steps, and the true error of what is chosen by then
 Contender = Callable[[Landscape, int], Course]
@@ -237,8 +243,17 @@ def suggestion_ms(trials: int = 200) -> float:
     return 1000 * statistics.median(seconds[-20:])
 
 
-def measure(names: list[str], half: str, replicates: int, only: list[str] | None) -> dict[str, Any]:
-    chosen = [name for name in CONTENDERS if not only or any(word in name for word in only)]
+def chosen_parts(only: Collection[str]) -> tuple[list[str], list[str]]:
+    """The contenders and the parts beside them that are asked for; all where nothing is."""
+    words = [word for word in only if word not in PARTS]
+    return (
+        [name for name in CONTENDERS if not only or any(word in name for word in words)],
+        [part for part in PARTS if not only or part in only],
+    )
+
+
+def measure(names: list[str], half: str, replicates: int, only: Collection[str]) -> dict[str, Any]:
+    chosen, parts = chosen_parts(only)
     chosen = [name for name in chosen if name != "NePS: PriorBand" or _has_neps()]
     results: dict[str, Any] = {"half": half, "replicates": replicates, "machine": machine(), "landscapes": {}}
     with ProcessPoolExecutor(os.cpu_count()) as pool:
@@ -251,11 +266,8 @@ def measure(names: list[str], half: str, replicates: int, only: list[str] | None
                 jobs = [(name, half, contender, seed) for seed in range(replicates)]
                 table[contender] = _summary(list(pool.map(_course, jobs, chunksize=5)), targets)
                 print(name, contender, json.dumps(table[contender]), flush=True)
-            said = [
-                each
-                for found in pool.map(verdicts_of, [(name, half, s) for s in range(replicates)])
-                for each in found
-            ]
+            jobs_of_verdicts = [(name, half, s) for s in range(replicates if "verdicts" in parts else 0)]
+            said = [each for found in pool.map(verdicts_of, jobs_of_verdicts) for each in found]
             results["landscapes"][name] = {
                 "configs": len(land.configs),
                 "pairs": int(land.error.shape[1]),
@@ -264,9 +276,9 @@ def measure(names: list[str], half: str, replicates: int, only: list[str] | None
                 "paper": float(land.truth[PAPER]),
                 "targets": targets,
                 "contenders": table,
-                "verdicts": _verdicts(said),
+                "verdicts": _verdicts(said) if said else None,
             }
-    results["suggestion_ms"] = suggestion_ms()
+    results["suggestion_ms"] = suggestion_ms() if "suggestion" in parts else None
     return results
 
 
@@ -332,13 +344,16 @@ def show(results: dict[str, Any]) -> Iterator[Table | str]:
             low, high = row["end"]["quartiles"]
             end = f"{100 * row['end']['median']:.2f} ({100 * low:.2f} to {100 * high:.2f})"
             table.add_row(contender, *cells, end, f"{row['spent']:,.0f}")
-        yield table
-        verdicts = found["verdicts"]
+        if found["contenders"]:
+            yield table
+        if (verdicts := found["verdicts"]) is None:
+            continue
         large = verdicts["of 2 points or more"]
         yield f"rule: rank correlation {found['rule']['rank correlation']:.2f} on configs left out"
         yield f"verdicts at the default budget, n = {verdicts['n']}: {verdicts['said']}"
         yield f"wrong: {100 * verdicts['wrong']:.1f} %; true differences of 2 points or more: {large}\n"
-    yield f"driver: {results['suggestion_ms']:.1f} ms for a suggestion after 200 trials"
+    if results["suggestion_ms"] is not None:
+        yield f"driver: {results['suggestion_ms']:.1f} ms for a suggestion after 200 trials"
 
 
 def _cell(found: Mapping[str, Any]) -> str:
@@ -355,10 +370,12 @@ def main() -> None:
     parser.add_argument("landscapes", nargs="*", default=known)
     parser.add_argument("--half", choices=list(HALVES), default="final")
     parser.add_argument("--replicates", type=int, default=REPLICATES)
-    parser.add_argument("--only", action="append", help="contenders whose name has this in it")
+    parser.add_argument(
+        "--only", action="append", help=f"{', '.join(PARTS)}, or contenders whose name has this in it"
+    )
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    results = measure(given.landscapes, given.half, given.replicates, given.only)
+    results = measure(given.landscapes, given.half, given.replicates, given.only or ())
     console = Console(width=150)
     for part in show(results):
         console.print(part)

@@ -87,7 +87,7 @@ def reason(error: Exception) -> str:
 
 
 def open_address(uri: str, what: str) -> Address:
-    """Reads an address and makes nothing there; `what` it is of stands in errors, which repeat no secret."""
+    """Reads an address and makes nothing there; errors name `what` it is of, and repeat no secret."""
     import pyarrow as pa
     from pyarrow import fs
 

@@ -76,7 +76,7 @@ def run(
 
     studies = backends.local(place, address) if show else LocalStudies(place, address)
     ended = studies.run(config, resume=resume)
-    return StudyRun(config.name, ended.overview.why, Results(place, frames))
+    return StudyRun(config.name, ended.overview.reason, Results(place, frames))
 
 
 def _config(study: Study) -> StudyConfig:

@@ -83,7 +83,7 @@ def start(
         )
     _children[child.pid] = child
     process = BackgroundProcess(address, child.pid, born(child.pid))
-    # At once: whoever is killed while it waits for an answer must not leave a program that nobody knows of.
+    # At once: a caller that is killed while it waits for an answer must not leave an unknown program.
     content = json.dumps(asdict(process)).encode()
     replace_file(record, lambda file: file.write(content))
     return process

@@ -33,7 +33,7 @@ def figure(metric: str | None, value: float | None) -> str:
 def number(
     metric: str | None, value: float | None, *, sign: bool = False, decimals: int | None = None
 ) -> str:
-    """A metric's value without its unit, which stands in the head of the table or axis.
+    """A metric's value without its unit, which is in the head of the table or axis.
 
     >>> number("validation_error", 0.125), number("validation_error", -0.01, sign=True)
     ('12.50', '−1.00')

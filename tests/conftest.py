@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 import signal
@@ -171,6 +172,26 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, ambient: None) -> Stor
 
     query = make_bucket(request.getfixturevalue("s3_port"))
     return Store.open(f"s3://{BUCKET}/{tmp_path.name}/results{query}")
+
+
+@contextmanager
+def requests() -> Iterator[list[str]]:
+    """What S3 is asked meanwhile."""
+    made: list[str] = []
+
+    class Log(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            made.append(record.getMessage())
+
+    log, handler = logging.getLogger("werkzeug"), Log()
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield made
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
 
 
 @pytest.fixture

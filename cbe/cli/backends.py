@@ -66,11 +66,11 @@ def is_named(store: str | None) -> bool:
     return store is not None and store != os.environ.get("CBE_STORE")
 
 
-def told(study_status: StudyStatus) -> str:
+def status_line(study_status: StudyStatus) -> str:
     """A study's state in words."""
-    place = f", place {study_status.place} in the queue" if study_status.place else ""
-    why = f" ({study_status.overview.why})" if study_status.overview.why else ""
-    return f"{study_status.study}: {study_status.state}{place}{why}"
+    position = f", place {study_status.queue_position} in the queue" if study_status.queue_position else ""
+    reason = f" ({study_status.overview.reason})" if study_status.overview.reason else ""
+    return f"{study_status.study}: {study_status.state}{position}{reason}"
 
 
 def watch(studies: Studies, name: str) -> Details:
@@ -87,11 +87,11 @@ def watch(studies: Studies, name: str) -> Details:
         say(f"No longer watched; {name} goes on.\n{again}\n{stop}")
         raise typer.Exit(INTERRUPTED) from None
     about = last.overview
-    why = f" ({about.why})" if about.why else ""
-    resume = f"{studies.command('resume', name)}{more(about.why)}"
+    reason = f" ({about.reason})" if about.reason else ""
+    resume = f"{studies.command('resume', name)}{more(about.reason)}"
     finished = about.state == "finished"
     ahead = f"Answer: {studies.command('best', name)}" if finished else f"Go on with: {resume}"
-    say(f"{name}: {about.state}{why}\n{ahead}")
+    say(f"{name}: {about.state}{reason}\n{ahead}")
     return last
 
 
@@ -99,11 +99,10 @@ def _with_place(found: Details) -> Details:
     """A study that waits says what for."""
     from cbe.service.live.study_status import StudyStatusDetails
 
-    if not isinstance(found, StudyStatusDetails) or not found.study_status.place or found.overview.why:
+    position = found.study_status.queue_position if isinstance(found, StudyStatusDetails) else None
+    if not position or found.overview.reason:
         return found
-    return replace(
-        found, overview=replace(found.overview, why=f"place {found.study_status.place} in the queue")
-    )
+    return replace(found, overview=replace(found.overview, reason=f"place {position} in the queue"))
 
 
 def _shown(progress: Progress) -> AbstractContextManager[Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cbe.cli import backends, stores
-from cbe.cli.studies import plain_table
+from cbe.cli.study_view import plain_table
 from cbe.errors import InputError
 from cbe.spec.metrics import METRICS, PERCENT, on_test
 from cbe.words import NOT_SELECTED, NOTHING, clean, counts, number, p_value

@@ -81,13 +81,9 @@ def _earlier_study_faults(config: TrainConfig | StudyConfig, store: str | None) 
     """What `cbe run` would refuse of the studies in the store that are to guide this one."""
     if isinstance(config, TrainConfig) or not config.search_from:
         return ()
-    from cbe.study.search.earlier_studies import find
+    from cbe.study.search.earlier_studies import faults
 
-    try:
-        find(config, stores.opened(store, config.storage.store))
-    except ConfigError as error:
-        return error.faults
-    return ()
+    return faults(config, stores.opened(store, config.storage.store))
 
 
 def _data(file: Path, config: TrainConfig | StudyConfig) -> dict[str, Any]:
@@ -101,8 +97,8 @@ def _data(file: Path, config: TrainConfig | StudyConfig) -> dict[str, Any]:
 
 
 def _lines(of: dict[str, Any]) -> list[str]:
-    told = [of["data"]["sentence"], *of["data"]["warnings"]] if of["data"] else [of["note"]]
-    return [_line(of), *told, *of["warnings"]]
+    lines = [of["data"]["sentence"], *of["data"]["warnings"]] if of["data"] else [of["note"]]
+    return [_line(of), *lines, *of["warnings"]]
 
 
 def _line(of: dict[str, Any]) -> str:

@@ -84,16 +84,16 @@ def down(file: File) -> None:
 @app.command()
 def status(file: File) -> None:
     """Show the machines of a cluster and its pending requests."""
-    from cbe.cluster.launch import status as told
+    from cbe.cluster.launch import status as print_status
 
-    told(file)
+    print_status(file)
 
 
 def _print(bill: Bill, hours: float) -> None:
     from rich.text import Text
 
     from cbe.cli.console import out, say
-    from cbe.cli.studies import plain_table
+    from cbe.cli.study_view import plain_table
 
     if not bill.head and not bill.workers:
         say(f"{bill.file}: no machines but the one at hand; costs nothing more")

@@ -9,7 +9,7 @@ import typer
 
 from cbe.spec import TrainConfig, read_config
 from cbe.spec.backbones import BACKBONES
-from cbe.spec.registry import ENSEMBLES
+from cbe.spec.ensembles import ENSEMBLES
 
 
 def command(
@@ -53,7 +53,7 @@ def command(
         return
 
     from cbe.cli.console import out
-    from cbe.cli.studies import plain_table
+    from cbe.cli.study_view import plain_table
 
     base, shown = of("single"), [of(kind) for kind in ([ensemble] if ensemble else ENSEMBLES)]
     out.print(f"{model}, {classes} classes, {channels}×{size}×{size}", style="bold", highlight=False)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cbe.cli import stores
-from cbe.cli.studies import AsJson, plain_table
+from cbe.cli.studies import AsJson
+from cbe.cli.study_view import plain_table
 from cbe.spec.metrics import METRICS, on_test
 from cbe.words import NOT_SELECTED, NOTHING, clean, counts, figure, finite
 

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cbe.cli import stores
-from cbe.cli.studies import plain_table
+from cbe.cli.study_view import plain_table
 from cbe.errors import InputError
 from cbe.spec import StudyConfig
 from cbe.words import plural, span
 
 if TYPE_CHECKING:
     from cbe.store.folder import Store
+    from cbe.study.budget.forecast import Forecast
     from cbe.study.budget.plan import Range
-    from cbe.study.budget.simulation import Forecast
     from cbe.study.budget.trial_history import Past
 
 MOST_GPUS = 100_000
@@ -32,7 +32,7 @@ def show(
 ) -> None:
     counts = _counts(gpus)
     given: dict[str, Any] = dict(_given(terms))
-    from cbe.study.budget.simulation import forecast
+    from cbe.study.budget.forecast import forecast
 
     found = forecast(study, _past(study, stores.opened(store, study.storage.store), like), counts, **given)
     if as_json:

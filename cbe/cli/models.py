@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from cbe.cli import stores
-from cbe.cli.studies import AsJson, Name, plain_table
+from cbe.cli.studies import AsJson, Name
+from cbe.cli.study_view import plain_table
 from cbe.errors import DataError
 from cbe.words import NOTHING, clean, figure
 
@@ -107,7 +108,7 @@ def predict(
 
     loaded = Model.load(model)
     lost: list[Unreadable] = []
-    answers = _told(predict_files(loaded, images, batch), lost)
+    answers = _readable(predict_files(loaded, images, batch), lost)
     if as_json or form == "json":
         _print_json(loaded, answers, lost)
     elif form == "csv":
@@ -118,14 +119,14 @@ def predict(
         raise DataError(f"{len(lost)} of the images cannot be read (see above); replace or remove them")
 
 
-def _told(found: Iterable[Answer | Unreadable], lost: list[Unreadable]) -> Iterator[Answer]:
+def _readable(found: Iterable[Answer | Unreadable], lost: list[Unreadable]) -> Iterator[Answer]:
     """The answers; what could not be read is said at once and remembered."""
     from cbe.cli.console import say
     from cbe.models.files import Unreadable
 
     for each in found:
         if isinstance(each, Unreadable):
-            say(each.why, "red")
+            say(each.reason, "red")
             lost.append(each)
         else:
             yield each

@@ -11,7 +11,7 @@ import typer
 
 from cbe.cli import data, forecast, stores
 from cbe.cli.run import Settings
-from cbe.cli.studies import plain_table
+from cbe.cli.study_view import plain_table
 from cbe.errors import InputError
 from cbe.spec import StudyConfig, read_config
 from cbe.words import plural, span
@@ -126,8 +126,8 @@ def _figures(found: Plan) -> Iterator[tuple[str, str]]:
     if found.probe:
         probe = found.probe
         parts = {"step": probe.step_s, "evaluation": probe.evaluation_s, "checkpoint": probe.checkpoint_s}
-        told = ", ".join(f"{_millis(each)} a{'n' * (name[0] == 'e')} {name}" for name, each in parts.items())
-        yield "measured", f"{told}, on {probe.device}"
+        times = ", ".join(f"{_millis(each)} a{'n' * (name[0] == 'e')} {name}" for name, each in parts.items())
+        yield "measured", f"{times}, on {probe.device}"
 
 
 def _whole(low: float, high: float) -> str:

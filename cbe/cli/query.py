@@ -104,7 +104,7 @@ def _grid(found: pa.Table, rows: list[list[Any]]) -> Table:
     from pyarrow import types
     from rich.text import Text
 
-    from cbe.cli.studies import plain_table
+    from cbe.cli.study_view import plain_table
 
     table = plain_table(["" for _ in found.column_names])
     for column, field in zip(table.columns, found.schema, strict=True):

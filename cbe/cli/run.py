@@ -86,7 +86,7 @@ def resume(
     elif as_json:
         print(json.dumps(study_status.to_plain(), indent=2))
     else:
-        say(f"{backends.told(study_status)}\nWatch it with: {studies.command('show', name)} --watch")
+        say(f"{backends.status_line(study_status)}\nWatch it with: {studies.command('show', name)} --watch")
 
 
 def _ended(studies: Studies, study_status: StudyStatus, as_json: bool) -> None:
@@ -95,10 +95,10 @@ def _ended(studies: Studies, study_status: StudyStatus, as_json: bool) -> None:
     from cbe.cli.console import say
     from cbe.report.machines import machines
 
-    name, reason = study_status.study, study_status.overview.why
+    name, reason = study_status.study, study_status.overview.reason
     folder = studies.local_folder(name)
     if folder and (seen := machines(folder)):
-        say(f"cluster: {seen.told()}")
+        say(f"cluster: {seen.sentence()}")
     with suppress(InputError) if reason else nullcontext():  # it may have stopped too early for an answer
         print_answer(studies.best(name), studies.command("best", name), as_json=as_json)
     if reason:

@@ -58,7 +58,7 @@ def submit(
         ahead = f"Watch it with: {studies.command('show', study.name)} --watch"
         if study_status.state == "finished":
             ahead = f"Answer: {studies.command('best', study.name)}"
-        say(f"{backends.told(study_status)}\n{ahead}")
+        say(f"{backends.status_line(study_status)}\n{ahead}")
 
 
 def logs(

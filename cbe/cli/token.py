@@ -93,7 +93,7 @@ def revoke(
 
 
 def _table(found: Sequence[Token]) -> Table:
-    from cbe.cli.studies import plain_table
+    from cbe.cli.study_view import plain_table
 
     table = plain_table(("id", "name", "role", "state"), ("created", "expires"))
     for token in found:

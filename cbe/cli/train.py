@@ -70,8 +70,8 @@ def run(config: TrainConfig, folder: Any, *, resume: bool) -> dict[str, Any]:
         else:
             folder.create(config.to_plain(), dataset.split.to_plain())
         screen.describe(dataset)
-        if mode.device.type == "cpu" and (told := threads.advice()):
-            screen.say(told)
+        if mode.device.type == "cpu" and (advice := threads.advice()):
+            screen.say(advice)
 
         def report(metrics: dict[str, Any], snapshot: Snapshot) -> None:
             # Metrics first: a crash in between repeats the steps since the checkpoint and replaces the row.

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from cbe.errors import InputError
-from cbe.spec.files import MAX_BYTES, Place, parse, where_in
+from cbe.spec.faults import KeyPath, where_in
+from cbe.spec.files import MAX_BYTES
+from cbe.spec.yaml_text import parse
 
 Kind = TypeVar("Kind")
 
-# Where a Ray cluster stands in a manifest of each kind that has one.
-CLUSTERS: dict[str, Place] = {
+# Where the Ray cluster is in a manifest of each kind that has one.
+CLUSTERS: dict[str, KeyPath] = {
     "RayCluster": ("spec",),
     "RayJob": ("spec", "rayClusterSpec"),
     "RayService": ("spec", "rayClusterConfig"),
@@ -28,7 +30,7 @@ class Document:
 
     path: Path
     plain: dict[str, Any]
-    lines: Mapping[Place, int]
+    lines: Mapping[KeyPath, int]
 
     def where(self, *place: str | int) -> str:
         """How a fault names a place in it.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cbe.cluster.files import ClusterFile, Document, at
-from cbe.spec.files import Place
+from cbe.spec.faults import KeyPath
 
 MAX_WORKERS = 2  # Ray's own, where a file does not say
 GPU_CLASS = re.compile(r"gpu_(\d+)gb")  # a resource that cards of at least so many GB offer
@@ -19,7 +19,7 @@ class NodeGroup:
     """Nodes of one kind, which come and go between `min` and `max`."""
 
     name: str
-    place: Place  # where it stands in its document
+    place: KeyPath  # in its document
     instance: str | None  # the cloud's name of the machine; None where the file does not say
     spot: bool
     min: int

@@ -9,7 +9,7 @@ from typing import Any
 from cbe.cluster.files import CLUSTERS, Document, Kind, at
 from cbe.cluster.groups import NodeGroup
 from cbe.errors import ConfigError, Fault
-from cbe.spec.files import Place
+from cbe.spec.faults import KeyPath
 
 INSTANCE = "cbe-studies/instance"  # an annotation: the machine that a pod is priced as
 
@@ -26,10 +26,10 @@ _SPOT = {
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """A Ray cluster, and where it stands in its document."""
+    """A Ray cluster, and its place in its document."""
 
     document: Document
-    place: Place
+    place: KeyPath
 
     def at(self, kind: type[Kind] | tuple[type[Kind], ...], *place: str | int) -> Kind | None:
         return at(self.document.plain, kind, *self.place, *place)
@@ -53,7 +53,7 @@ def manifest_groups(documents: Iterable[Document]) -> list[NodeGroup]:
 
 def groups_of(spec: ClusterSpec) -> list[NodeGroup]:
     """The groups of one cluster; ConfigError with what Ray's autoscaler cannot read."""
-    places: list[Place] = [("headGroupSpec",)]
+    places: list[KeyPath] = [("headGroupSpec",)]
     places += [("workerGroupSpecs", index) for index in range(len(spec.at(list, "workerGroupSpecs") or ()))]
     found, wrong = [], []
     for place in places:
@@ -69,7 +69,7 @@ def groups_of(spec: ClusterSpec) -> list[NodeGroup]:
     return found
 
 
-def _group(spec: ClusterSpec, place: Place) -> NodeGroup:
+def _group(spec: ClusterSpec, place: KeyPath) -> NodeGroup:
     plain = spec.at(dict, *place)
     if plain is None:
         raise ValueError("wanted a group of nodes")

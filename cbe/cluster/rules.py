@@ -17,7 +17,7 @@ from cbe.clouds import CLOUDS
 from cbe.cluster.files import Document, at
 from cbe.cluster.groups import NodeGroup
 from cbe.errors import Fault
-from cbe.spec.files import Place
+from cbe.spec.faults import KeyPath
 
 MOST_IDLE_MIN = 30
 BUCKETS = tuple(f"{scheme}://" for scheme in CLOUDS)
@@ -162,7 +162,7 @@ def unfilled(document: Document) -> Iterator[Fault]:
             yield Fault(document.where(*place), f"{found} stands for a name of yours", "write that there")
 
 
-def texts(plain: Any, place: Place = ()) -> Iterator[tuple[Place, str]]:
+def texts(plain: Any, place: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
     if isinstance(plain, dict):
         for key, value in plain.items():
             yield from texts(value, (*place, key))

@@ -2,7 +2,7 @@
 
 An entry is a folder `<root>/.cache/<source>-<digest>/` of .npy files and one JSON file. The digest covers all
 that determines its content, so that an entry never goes stale. It is written under another name and renamed,
-so that a reader sees all of an entry or nothing, whoever is killed.
+so that a reader sees all of an entry or nothing, whichever process is killed.
 """
 
 from __future__ import annotations

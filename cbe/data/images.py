@@ -78,7 +78,7 @@ class ImageSet:
 
 
 def blank(labels: Labels) -> ImageSet:
-    """Images that are still to be decoded: black, and of no memory, for whoever needs the labels alone."""
+    """Images that are still to be decoded: black, and without memory, where only labels are needed."""
     return ImageSet(np.broadcast_to(np.zeros((1, 1, 8, 8), np.uint8), (len(labels), 1, 8, 8)), labels)
 
 

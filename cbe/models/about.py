@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from cbe.errors import InputError
 from cbe.spec import TrainConfig
-from cbe.spec.train import Section
+from cbe.spec.section import Section
 
 VERSION = 1
 ABOUT_FILE, WEIGHTS_FILE = "model.json", "model.safetensors"

@@ -37,7 +37,7 @@ class Answer:
 @dataclass(frozen=True)
 class Unreadable:
     file: str
-    why: str  # names the file too
+    reason: str  # names the file too
 
     def to_plain(self) -> dict[str, Any]:
         return asdict(self)

@@ -50,9 +50,9 @@ def find(folder: StudyFolder, study: StudyConfig, trial: str | None) -> Row:
     if not _NAME.fullmatch(name):  # it names a folder, and the store may be anybody's
         raise InputError(f"trial {name!r}: wanted letters, digits and . _ - only; export another trial")
     if row["state"] not in TRAINED:
-        why = f" ({row['error_class']})" if row["error_class"] else ""
+        error = f" ({row['error_class']})" if row["error_class"] else ""
         raise InputError(
-            f"trial {name}: is {row['state']}{why}; wanted one that is {' or '.join(TRAINED)}; "
+            f"trial {name}: is {row['state']}{error}; wanted one that is {' or '.join(TRAINED)}; "
             f"see `cbe show {folder.name}`, and give another --trial"
         )
     return row

@@ -4,7 +4,8 @@ from torch import nn
 
 from cbe.nn.ensembles import Prediction
 from cbe.spec import TrainConfig
-from cbe.spec.registry import ENSEMBLES, load
+from cbe.spec.ensembles import ENSEMBLES
+from cbe.spec.registry import load
 
 __all__ = ["Prediction", "build"]
 

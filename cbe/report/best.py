@@ -233,7 +233,14 @@ def _meeting(folder: StudyFolder, where: str, study: StudyConfig) -> set[str]:
     """The configs of trials that meet a condition."""
     query = f"select distinct config_id from trials where ({where}\n)"
     refuse_test_labels(query, allowed=study.allow_test_selection)
-    found = sql.answer(query, lambda table, columns: folder.table(table, columns))
+    found = sql.answer(
+        query,
+        lambda table, columns, where: (
+            current_trials(folder, columns, where)
+            if table == "trials"
+            else folder.table(table, columns, where)
+        ),
+    )
     return set(found["config_id"].to_pylist())
 
 
@@ -290,8 +297,8 @@ def _nothing(name: str, rows: Sequence[Row]) -> str:
         return f"{name}: has no trials yet; wait for them, or start them with `cbe resume {name}`"
     counts = ", ".join(f"{count} {state}" for state, count in Counter(row["state"] for row in rows).items())
     failures = [f"{row['error_class']}: {row['error_text']}" for row in rows if row["state"] == "failed"]
-    why = f", the last one with {failures[-1]}" if failures else ""
+    counts += f", the last one with {failures[-1]}" if failures else ""
     return (
-        f"{name}: no trial has been trained to its end ({counts}{why}); look at them with `cbe show {name}`; "
+        f"{name}: no trial has been trained to its end ({counts}); look at them with `cbe show {name}`; "
         f"unless it is running, go on with `cbe resume {name}`"
     )

@@ -90,8 +90,8 @@ def _studies(one: StudyFolder, other: StudyFolder) -> StudyDiff:
     sides = (_side(one, studies[0]), _side(other, studies[1]))
     changed = differences(studies[0].to_plain(), studies[1].to_plain())
     settings = tuple(change for change in changed if change.key != "name")
-    role, found, why = _paired((one, other), studies, sides)
-    sentence = why if found is None else _compared(sides, found, role, studies[0])
+    role, found, reason = _paired((one, other), studies, sides)
+    sentence = reason if found is None else _compared(sides, found, role, studies[0])
     return StudyDiff(sides, settings, role if found else None, found, sentence)
 
 
@@ -112,9 +112,9 @@ def _paired(
     sides: tuple[Side, Side],
 ) -> tuple[Role, Difference | None, str]:
     """The paired difference of the two best configs, or why there is none."""
-    why = _incomparable(studies, sides)
-    if why:
-        return "search", None, f"Not compared: {why}."
+    reason = _incomparable(studies, sides)
+    if reason:
+        return "search", None, f"Not compared: {reason}."
     rows = [_rows(folder, side) for folder, side in zip(folders, sides, strict=True)]
     if not _same_splits(studies, rows):
         return "search", None, "Not compared: other data (the same seeds gave other label splits)."
@@ -128,8 +128,10 @@ def _paired(
             return role, found, ""
         shared = max(shared, len(mine.keys() & others.keys()))
     runs = "no run" if not shared else "one run only, which shows no spread,"
-    why = f"their best configs share {runs} on the same seed and label split, both of the search or both of"
-    return "search", None, f"Not compared: {why} the confirmation; a difference needs two."
+    reason = (
+        f"their best configs share {runs} on the same seed and label split, both of the search or both of"
+    )
+    return "search", None, f"Not compared: {reason} the confirmation; a difference needs two."
 
 
 _ROLES: tuple[Role, ...] = ("confirm", "search")

@@ -53,8 +53,8 @@ def export(folder: StudyFolder, to: Format, path: Path | str | None = None) -> E
     target = Path(path or (f"{study.name}.db" if to == "optuna" else f"{study.name}-{to}"))
     with _aside(target) as aside:
         if to == "optuna":
-            told, left_out = _optuna(folder, study, aside)
-            return Exported(target, {"trials": told}, left_out)
+            exported, left_out = _optuna(folder, study, aside)
+            return Exported(target, {"trials": exported}, left_out)
         aside.mkdir()
         write = _write_csv if to == "csv" else _write_parquet
         return Exported(
@@ -176,14 +176,14 @@ def _finite(value: Any) -> Any:
 
 
 def _optuna(folder: StudyFolder, study: StudyConfig, path: Path) -> tuple[int, int]:
-    """The search as an Optuna study in a new SQLite file: trials told, and trials it cannot hold."""
+    """The search as an Optuna study in a new SQLite file: how many trials it holds, and how many not."""
     from cbe.store.history import remembered
 
     if "?" in str(path):
         raise InputError(f"{path.parent}: a ? in the path of a database is read as the end; give another -o")
     rows = current_trials(folder).sort_by("trial").to_pylist()
     curves = _curves(folder, study.objectives[0].metric)
-    told = []
+    exported = []
     for row in rows:
         trial = remembered(study, row, curves.get(row["trial"]))
         if trial is not None:
@@ -191,14 +191,14 @@ def _optuna(folder: StudyFolder, study: StudyConfig, path: Path) -> tuple[int, i
             if trial.state.is_finished():
                 trial.datetime_complete = _local(row["updated"]) or trial.datetime_complete
             trial.user_attrs |= {"config_id": row["config_id"], "state": row["state"]}
-            told.append(trial)
+            exported.append(trial)
     with _database(path) as (optuna, storage):
         directions = [objective.direction for objective in study.objectives]
         made = optuna.create_study(study_name=study.name, storage=storage, directions=directions)
         made.set_metric_names([objective.metric for objective in study.objectives])
         made.set_user_attr("question", study.question)
-        made.add_trials(told)
-    return len(told), len(rows) - len(told)
+        made.add_trials(exported)
+    return len(exported), len(rows) - len(exported)
 
 
 @contextmanager

@@ -33,7 +33,7 @@ class MachineHistory:
         """Of places for trials that cost and were not used, as their machines started or waited."""
         return sum(row["idle_s"] or 0.0 for row in self.rows)
 
-    def told(self) -> str:
+    def sentence(self) -> str:
         parts = [f"{plural(self.most, 'machine')} at most"]
         if self.came_s:
             parts.append(f"came {_spread(self.came_s)} after one was wanted")
@@ -53,9 +53,9 @@ def machines(folder: StudyFolder) -> MachineHistory | None:
     if not rows:
         return None
     events = folder.table("events", ("kind", "details"), pc.field("kind").isin(["node came", "node went"]))
-    told = [(row["kind"], json.loads(row["details"])) for row in events.to_pylist()]
-    came = [details["after_s"] for kind, details in told if kind == "node came"]
-    went = [details["idle_s"] for kind, details in told if kind == "node went"]
+    happened = [(row["kind"], json.loads(row["details"])) for row in events.to_pylist()]
+    came = [details["after_s"] for kind, details in happened if kind == "node came"]
+    went = [details["idle_s"] for kind, details in happened if kind == "node went"]
     return MachineHistory(rows, _known(came), _known(went), went.count(None))
 
 

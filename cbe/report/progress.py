@@ -18,7 +18,7 @@ class Progress:
     """How the study stood when it was read."""
 
     state: str = "new"  # running, finished, stopped, interrupted, new
-    why: str | None = None
+    reason: str | None = None
     heard: datetime | None = None
     elapsed_s: float | None = None
     searching: bool = False  # while it runs: whether trials of the search are still to come
@@ -49,7 +49,7 @@ def read_progress(last: Status) -> Progress:
     """What the study's driver last said of itself; `new` where none has spoken yet."""
     return Progress(
         state=last.state,
-        why=last.why,
+        reason=last.why,
         heard=last.heard,
         elapsed_s=last.elapsed_s or None,
         searching=last.plain.get("stage") == "search",

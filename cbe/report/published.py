@@ -22,16 +22,16 @@ NAMES = {
     "softmatch": "SoftMatch",
 }
 
-Method = tuple[str, str]  # method, ensemble
+Approach = tuple[str, str]  # method, ensemble
 
 _SETS = [("cifar10", n) for n in (40, 250, 4000)] + [("cifar100", n) for n in (400, 2500, 10000)]
-_ERRORS: Mapping[Method, tuple[float, ...]] = {  # table 1, %
+_ERRORS: Mapping[Approach, tuple[float, ...]] = {  # table 1, %
     ("fixmatch", "single"): (8.15, 5.96, 5.05, 51.74, 30.09, 22.69),
     ("fixmatch", "channel"): (7.21, 6.88, 4.63, 51.17, 29.50, 22.60),
     ("freematch", "single"): (14.85, 5.85, 4.95, 44.41, 28.04, 22.37),
     ("freematch", "channel"): (6.13, 5.25, 4.55, 43.64, 26.85, 22.33),
 }
-COMPARISONS: Mapping[tuple[str, int | str], Mapping[Method, float]] = {
+COMPARISONS: Mapping[tuple[str, int | str], Mapping[Approach, float]] = {
     place: {method: errors[number] for method, errors in _ERRORS.items()}
     for number, place in enumerate(_SETS)
 }
@@ -123,7 +123,7 @@ def setting(study: StudyConfig) -> Setting:
     )
 
 
-def comparisons(study: StudyConfig) -> Mapping[Method, float]:
+def comparisons(study: StudyConfig) -> Mapping[Approach, float]:
     """The paper's errors on the study's images with as many labels; none where it has none."""
     return COMPARISONS.get((data_set(study.data) or "", labels(study.data)), {})
 

@@ -85,9 +85,8 @@ class Results:
         columns: Sequence[str] | None = None,
         where: pc.Expression | None = None,
     ) -> pa.Table:
-        if study is None:
-            return self.store.table(table, columns, where)
-        return known(self.store, study).table(table, columns, where)
+        studies = None if study is None else [known(self.store, study).name]
+        return self.store.table(table, columns, where, studies)
 
     def _frame(self, table: pa.Table) -> Any:
         if self.frames == "pandas":

@@ -41,11 +41,11 @@ def text(ranked: Sequence[Ranked], about: About) -> str:
     why nothing of the search was confirmed; what is still to come.
     """
     first, *others = ranked
-    told = [first]
+    named = [first]
     if first.preset == "base" and about.role == "confirm":
-        told += [each for each in others if not each.preset][:1]
-    told += [each for each in others if each.preset == "paper"]
-    said = [first.sentence, *(f"{capitalized(description(each, about))}." for each in told[1:])]
+        named += [each for each in others if not each.preset][:1]
+    named += [each for each in others if each.preset == "paper"]
+    said = [first.sentence, *(f"{capitalized(description(each, about))}." for each in named[1:])]
     if _lost_paper(about):
         said.append("The paper's config is not compared: none of its runs was trained to the end.")
     if reason := _unconfirmed(about):
@@ -114,7 +114,7 @@ def _unconfirmed(about: About) -> str | None:
     if about.none_ahead:
         return "none is ahead of the base on the runs they share"
     if about.progress.halted:
-        return "the study stopped before" + (f" ({about.progress.why})" if about.progress.why else "")
+        return "the study stopped before" + (f" ({about.progress.reason})" if about.progress.reason else "")
     if about.progress.state != "finished":
         return None
     sampled = [row for row in about.rows if not row["preset"] and row["state"] != "infeasible"]

@@ -46,9 +46,9 @@ def figure(metric: str, mean: float, interval: Interval | None, n: int) -> str:
 
 
 def amount(metric: str, difference: float, digits: int | None = None) -> str:
-    """How far two means lie apart."""
-    unit, apart = METRICS[metric].unit, abs(difference)
-    said = _number(apart * unit.factor, _digits(metric, apart) if digits is None else digits)
+    """The distance of two means."""
+    unit, distance = METRICS[metric].unit, abs(difference)
+    said = _number(distance * unit.factor, _digits(metric, distance) if digits is None else digits)
     return f"{said} {unit.difference}" if unit.difference else said
 
 

@@ -29,7 +29,7 @@ from cbe.words import clean, finite
 
 MEMORY = 4 * 2**30  # bytes that a process may ask for; training, which maps much, is let off
 MOST_WAITING = 64  # calls, those under way included
-MOST_BYTES = 64_000_000  # of an answer
+MOST_ANSWER_BYTES = 64_000_000  # of an answer
 NICE = 5  # behind the trials, which may be on the same machine
 
 # Loaded once, before processes are made, so that one of them is there in a few hundredths of a second.
@@ -134,15 +134,15 @@ def _work(
         if not isinstance(found, bytes):
             plain = finite(found)
             found = json.dumps(plain, allow_nan=False, separators=(",", ":"), default=str).encode()
-        if len(found) > MOST_BYTES:
-            raise InputError(f"the answer is larger than {MOST_BYTES:,} bytes; ask for less")
+        if len(found) > MOST_ANSWER_BYTES:
+            raise InputError(f"the answer is larger than {MOST_ANSWER_BYTES:,} bytes; ask for less")
         content = b"A" + found
     except CbeError as error:
-        content = b"E" + json.dumps(_told(error)).encode()
+        content = _encoded(error)
     except MemoryError:
-        content = b"E" + json.dumps(_told(InputError("needs too much memory; ask for less"))).encode()
+        content = _encoded(InputError("needs too much memory; ask for less"))
     except RecursionError:
-        content = b"E" + json.dumps(_told(InputError("is nested too deeply; write it plainly"))).encode()
+        content = _encoded(InputError("is nested too deeply; write it plainly"))
     except Exception as error:
         for line in traceback.format_exc().splitlines():
             print(f"  {clean(line)}", file=sys.stderr)  # no line of which begins as those of the log do
@@ -167,13 +167,14 @@ def _end_with_the_service() -> None:
         os._exit(1)
 
 
-def _told(error: CbeError) -> dict[str, Any]:
+def _encoded(error: CbeError) -> bytes:
     faults = error.faults if isinstance(error, ConfigError) else ()
-    return {
+    plain = {
         "message": str(error),
         "input": isinstance(error, InputError),
         "faults": [[fault.where, fault.problem, fault.hint] for fault in faults],
     }
+    return b"E" + json.dumps(plain).encode()
 
 
 def _opened(answer: bytes) -> bytes:

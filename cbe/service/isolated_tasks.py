@@ -1,4 +1,4 @@
-"""What the service lets do in a process apart: functions of plain values."""
+"""What the service runs in a separate process: functions of plain values."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import yaml
 
 from cbe.errors import ConfigError, Fault, InputError
 from cbe.spec import StudyConfig
-from cbe.spec.files import Place, parse, read_config_text, where_in
+from cbe.spec.faults import KeyPath, where_in
+from cbe.spec.files import read_config_text
+from cbe.spec.yaml_text import parse
 from cbe.store.folder import Store
 
 FILE = Path("study.yaml")
@@ -61,7 +64,7 @@ def check(text: str, store: str, is_json: bool = False) -> dict[str, Any]:
         _refuse_long(text)
         text = _from_json(text) if is_json else text
         study = read_config_text(StudyConfig, text, name=str(FILE))
-        faults = list(_not_here(text, study, store))
+        faults = [*_not_here(text, study, store), *_earlier_study_faults(text, study, store)]
     except ConfigError as error:
         study, faults = None, list(error.faults)
     told: dict[str, Any] = {
@@ -87,7 +90,7 @@ def _not_here(text: str, study: StudyConfig, store: str) -> Iterator[Fault]:
     usual = StudyConfig(name=study.name)
     lines = parse(text, FILE)[1]
 
-    def fault(place: Place, problem: str) -> Fault:
+    def fault(place: KeyPath, problem: str) -> Fault:
         return Fault(where_in(place, FILE, lines), problem, "leave it out")
 
     if study.storage.optuna is not None:
@@ -98,10 +101,21 @@ def _not_here(text: str, study: StudyConfig, store: str) -> Iterator[Fault]:
         yield fault(("data", "root"), "the service keeps downloads in a folder of its own")
 
 
+def _earlier_study_faults(text: str, study: StudyConfig, store: str) -> Iterator[Fault]:
+    """What its driver would refuse of the studies in the service's store that are to guide it."""
+    if not study.search_from:
+        return
+    from cbe.study.search.earlier_studies import faults
+
+    lines = parse(text, FILE)[1]
+    for fault in faults(study, Store.open(store)):
+        yield replace(fault, where=where_in(tuple(fault.where.split(".")), FILE, lines))
+
+
 def require_seen(study: StudyConfig, folder: Path) -> None:
     """Refuses images that are not on this machine, where drivers work in `folder`.
 
-    Asked at submission alone: whoever may only read is not told which files the machine has.
+    Asked at submission alone: a reader must not learn which files the machine has.
     """
     path = study.data.path
     if not path or "://" in path:
@@ -116,7 +130,7 @@ def require_seen(study: StudyConfig, folder: Path) -> None:
 
 
 def plain_fault(fault: Fault) -> dict[str, Any]:
-    """A fault with its line and key apart from each other, for whoever shows it beside the text."""
+    """A fault with its line and its key, to be shown beside the text."""
     found = _WHERE.fullmatch(fault.where)
     line, key = (found[1], found[2]) if found else (None, fault.where)
     return {

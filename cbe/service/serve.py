@@ -30,7 +30,7 @@ from cbe.words import clean
 GRACE_S = 3
 MOST_HEAD = 160_000  # bytes of an address and all headers
 KEEP_ALIVE_S = 5  # that a connection is kept open for another request
-MOST_FILES = 65_536
+MOST_OPEN_FILES = 65_536
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Settings:
 
     @property
     def loopback(self) -> bool:
-        """Whether it is reached from this machine alone: a proxy lets in whoever reaches the proxy."""
+        """Whether it is reached from this machine alone: requests through a proxy would count as local."""
         place = urlsplit(self.public).hostname if self.public else self.host
         return is_loopback(self.host) and is_loopback(place or "")
 
@@ -186,7 +186,7 @@ def _allow_many_connections() -> None:
     """Each listener is an open file, of which a process often gets no more than a thousand unless it asks."""
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(now, min(most, MOST_FILES)), most))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(now, min(most, MOST_OPEN_FILES)), most))
 
 
 class _Here:

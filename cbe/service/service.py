@@ -1,12 +1,11 @@
 """What can be done with the studies of a store: submitted, stopped, resumed, amended, deleted.
 
-Nothing is kept here that a restart could lose: what is wanted stands in the store, what runs is known to Ray.
+Nothing here is lost by a restart: the store holds the desired state; Ray runs the jobs.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,19 +19,22 @@ from cbe.errors import InputError
 from cbe.report.best import best
 from cbe.service import isolated_tasks
 from cbe.service.auth.audit import Audit
-from cbe.service.auth.tokens import Failures, Holder, Role, Tokens
+from cbe.service.auth.failures import Failures
+from cbe.service.auth.tokens import Holder, Role, Tokens
 from cbe.service.isolated_pool import IsolatedPool
 from cbe.service.live.answer_cache import AnswerCache
 from cbe.service.live.study_status import StudyStatus
 from cbe.service.live.study_watcher import StudyWatcher
 from cbe.service.live.webhooks import Notice, Webhooks
 from cbe.service.queue import submissions
+from cbe.service.queue.entry import Entry, state_of
 from cbe.service.queue.ray_jobs import Jobs, RayAway
-from cbe.service.queue.reconciler import Entry, Reconciler
+from cbe.service.queue.reconciler import Reconciler
 from cbe.service.queue.submissions import Submission
 from cbe.service.web.http_errors import Conflict, Forbidden, NotFound, Taken
 from cbe.spec import StudyConfig
 from cbe.spec.changes import FREE_IN_A_STUDY
+from cbe.spec.files import setting_value
 from cbe.spec.settings import MOST_TRIALS
 from cbe.store.folder import Store, StudyFolder
 from cbe.store.states import status
@@ -40,12 +42,12 @@ from cbe.study.control import STOP, ask_to_stop, stop_was_asked
 from cbe.study.lifecycle import amend, begin, differing, journal
 from cbe.study.overview import Details
 
-AT_ONCE = 4  # processes apart for checks and reports
+AT_ONCE = 4  # separate processes for checks and reports
 QUERIES = 2  # and for SQL, which can be made to last
 CHECK_S = 10.0  # for reading a file: one that takes longer was made to
 PRIORITIES = range(-100, 101)
 OURS = ("storage", "data.root", "name")  # what the service alone says of a study
-LOCAL = Holder("local", Role.admin, "")  # whoever is on this machine, where there are no tokens
+LOCAL = Holder("local", Role.admin, "")  # callers on this machine, where there are no tokens
 
 log = logging.getLogger("cbe.service")
 
@@ -85,26 +87,28 @@ class Service:
         return folder
 
     async def find(self, name: str) -> StudyFolder:
-        """The same; the store is asked only about a study that was not seen yet."""
+        """The same; the store is asked only about a study that was not seen yet, or without its trials."""
         if self.study_watcher.get(name) is not None:
+            if not self.study_watcher.is_whole(name):
+                await asyncio.to_thread(self.study_watcher.fill, name)
             return self.store.study(name)
         return await asyncio.to_thread(self.known, name)
 
     def study_status(self, found: Details) -> StudyStatus:
-        """A study as the service sees it: how it stands in the store, in the queue and on the cluster."""
+        """A study as the service sees it: its state in the store, in the queue and on the cluster."""
         overview = found.overview
         entry = self.reconciler.entries.get(overview.study)
         if entry is None:
-            return StudyStatus(overview, owner=None, priority=0, submitted=None, place=None)
+            return StudyStatus(overview, owner=None, priority=0, submitted=None, queue_position=None)
         folder, said = self.store.study(overview.study), overview.state
         asked = said == "running" and stop_was_asked(folder)
         if said == "running" and not asked:  # a driver that has heard it and has ended takes the wish away
             said = status(folder).state
-        state, why = _state(entry, said, overview.why, asked)
+        state, reason = state_of(entry, said, overview.reason, asked)
         wanted = entry.submission
-        place = self.reconciler.places.get(overview.study) if state == "queued" else None
-        seen = replace(overview, state=state, why=why)
-        return StudyStatus(seen, wanted.owner, wanted.priority, wanted.submitted, place)
+        position = self.reconciler.positions.get(overview.study) if state == "queued" else None
+        seen = replace(overview, state=state, reason=reason)
+        return StudyStatus(seen, wanted.owner, wanted.priority, wanted.submitted, position)
 
     async def check(self, text: str, is_json: bool = False) -> dict[str, Any]:
         """What is wrong with a study file, or what it asks for and its values; see `isolated_tasks.check`."""
@@ -246,7 +250,7 @@ class Service:
         for key in OURS:
             if any(given == key or given.startswith(f"{key}.") for given in settings):
                 raise InputError(f"{key}: cannot be changed through the service; leave it out")
-        given = [f"{key}={_setting(value)}" for key, value in settings.items()]
+        given = [f"{key}={setting_value(value)}" for key, value in settings.items()]
         amend(folder, settings=given, free=FREE_IN_A_STUDY - {*OURS})
 
     def _entry(self, name: str) -> Entry | None:
@@ -267,7 +271,7 @@ class Service:
             if self.webhooks.targets:
                 for line in self.webhooks.send(self._notice(name, submission)):
                     log.warning("%s", line)
-            self.reconciler.told(name, submission.untold)
+            self.reconciler.mark_sent(name, submission.unsent)
         except Exception:
             log.exception("%s: what became of it could not be told", name)
 
@@ -278,10 +282,10 @@ class Service:
             answer = best(folder)
             sentence, metric, value = answer.sentence, answer.metric, answer.ranked[0].mean
         return Notice(
-            event=submission.untold or "finished",
+            event=submission.unsent or "finished",
             study=name,
             state=status(folder).state,
-            why=submission.failed or status(folder).plain.get("stop_reason"),
+            reason=submission.failed or status(folder).plain.get("stop_reason"),
             sentence=sentence,
             metric=metric,
             best=value,
@@ -293,28 +297,3 @@ class Service:
             each.close()
         self.reconciler.stop()
         self._post.shutdown(wait=False, cancel_futures=True)
-
-
-def _state(entry: Entry, said: str, why: str | None, stop_asked: bool) -> tuple[str, str | None]:
-    """A study's state and why: out of what is wanted, what its driver said and what Ray says."""
-    wanted = entry.submission
-    if said == "running":
-        return ("stopping" if stop_asked or why else "running"), why
-    if entry.running:
-        ending = {"finished": "finished", "stopped": "stopping"}  # the driver only puts its things away
-        return ending.get(entry.heard.state, "starting"), why if entry.heard.state in ending else None
-    if entry.waiting:
-        lost = f"its driver was lost with its node ({wanted.losses}); it is started again"
-        return "queued", lost if wanted.losses else None
-    if wanted.wanted == "run" and (said in ("new", "interrupted") or not entry.heard.plain):
-        return "starting", None  # whatever an earlier driver has said
-    if wanted.failed and said != "finished":
-        return "failed", wanted.failed
-    return said, why or ("taken out of the queue" if said == "new" else None)
-
-
-def _setting(value: Any) -> str:
-    """A value as `--set` reads it."""
-    if isinstance(value, float) and "e" in repr(value):
-        return f"{value:.20f}".rstrip("0")  # YAML takes 1e-05 for a text
-    return json.dumps(value)

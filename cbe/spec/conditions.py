@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from cbe.spec.files import Place
-from cbe.spec.registry import ENSEMBLES, HEADS, METHODS, Entry
+from cbe.spec.ensembles import ENSEMBLES, HEADS
+from cbe.spec.faults import Finding
+from cbe.spec.methods import METHODS
+from cbe.spec.registry import Entry
 
 Values = Mapping[str, Any]  # by dotted key
 
@@ -61,7 +63,7 @@ def without_unused(plain: dict[str, Any], default: Any) -> dict[str, Any]:
 
 def unused(
     plain: Any, default: Any, searched: Mapping[str, Sequence[Any]] | None = None
-) -> Iterator[tuple[Place, str, str]]:
+) -> Iterator[Finding]:
     """The settings of a plain config that nothing uses: where each is, what is wrong, what to do next.
 
     A method's and an ensemble's own settings belong to the one that is named beside them. Those of the loss

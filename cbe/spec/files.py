@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import copy
 import difflib
+import json
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,22 +14,12 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from cbe.errors import ConfigError, Fault, InputError
-from cbe.spec.suggestions import meant_key, nearest_choice
+from cbe.spec.faults import SETTING, KeyPath, faults_of, where_in
+from cbe.spec.yaml_text import parse, scalar
 
 Model = TypeVar("Model", bound=BaseModel)
-Place = tuple[str | int, ...]
 
 MAX_BYTES = 1_000_000
-MOST_SHOWN = 200  # characters of a value that is wrong
-SETTING = 0  # the line of what stands in no file
-
-
-class Faults(ValueError):
-    """What one rule found wrong in several places: each place below the rule's own, problem and hint."""
-
-    def __init__(self, found: Iterable[tuple[Place, str, str]]) -> None:
-        self.found = tuple(found)
-        super().__init__("; ".join(problem for _, problem, _ in self.found))
 
 
 def read_config(
@@ -108,7 +97,7 @@ def _anchor(plain: dict[str, Any], folder: Path) -> None:
 
 def _overlay(
     plain: dict[str, Any],
-    lines: dict[Place, int],
+    lines: dict[KeyPath, int],
     settings: Iterable[str],
     sections: Mapping[str, str | None],
 ) -> None:
@@ -129,13 +118,20 @@ def read_setting(setting: str) -> tuple[str, Any]:
     key, sign, text = (part.strip() for part in setting.partition("="))
     if not sign or not all(key.split(".")):
         raise ConfigError([Fault(f"--set {setting}", "not of the form key=value", "as training.steps=200")])
-    return key, _scalar(text, f"--set {setting}")
+    return key, scalar(text, f"--set {setting}")
+
+
+def setting_value(value: Any) -> str:
+    """A value as `--set` reads it."""
+    if isinstance(value, float) and "e" in repr(value):
+        return f"{value:.20f}".rstrip("0")  # YAML takes 1e-05 for a text
+    return json.dumps(value)
 
 
 def _validated(
     model: type[Model],
     plain: dict[str, Any],
-    lines: Mapping[Place, int],
+    lines: Mapping[KeyPath, int],
     path: Path | None,
     is_given: bool = True,
 ) -> Model:
@@ -146,35 +142,13 @@ def _validated(
 
 
 def read_keys(path: Path) -> set[str]:
-    """The sections a file has, whatever stands in them."""
+    """The sections a file has, whatever they hold."""
     return {str(key) for key in parse(_text(path), path)[0]}
 
 
 def line_of(path: Path, key: str) -> str:
     """How a fault names a dotted key of a file: with its line where it stands there."""
     return where_in(_place_of(key), path, parse(_text(path), path)[1])
-
-
-def faults_of(
-    error: ValidationError,
-    model: type[BaseModel],
-    plain: Any,
-    path: Path | None = None,
-    lines: Mapping[Place, int] | None = None,
-) -> list[Fault]:
-    """What pydantic found wrong with plain values, each with its place in the file where there is one."""
-    found: list[Fault] = []
-    for item in error.errors(include_url=False):
-        rule = item.get("ctx", {}).get("error")
-        if isinstance(rule, Faults):
-            below = _place(item["loc"], plain)
-            found += [
-                Fault(where_in((*below, *place), path, lines or {}), problem, hint)
-                for place, problem, hint in rule.found
-            ]
-        else:
-            found.append(_fault(item, model, plain, path, lines or {}))
-    return _merged(found)
 
 
 def _text(path: Path) -> str:
@@ -188,72 +162,6 @@ def _text(path: Path) -> str:
         raise InputError(f"{path}: no such file; {hint}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read as text ({error}); give a YAML file") from None
-
-
-def parse(text: str, path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
-    """The values of a YAML text and the line of each; `path` is what faults call the text."""
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        lines = dict(_lines(node)) if node else {}
-        plain = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{path}:{mark.line + 1}" if mark else str(path)
-        problem = getattr(error, "problem", None) or str(error)
-        raise ConfigError([Fault(where, f"not valid YAML: {problem}", "correct the syntax there")]) from None
-    except RecursionError:
-        raise ConfigError([Fault(str(path), "is nested too deeply", "write plain sections")]) from None
-    except (ValueError, OverflowError) as error:  # a date that is none, a number of thousands of digits
-        raise ConfigError([Fault(str(path), f"holds a value that is none: {error}", "quote it")]) from None
-    if not isinstance(plain, dict):
-        raise ConfigError([Fault(f"{path}:1", "a list or a single value", "write `key: value` lines")])
-    # A section with nothing below it says nothing.
-    return {name: section for name, section in plain.items() if section is not None}, lines
-
-
-def _lines(node: yaml.Node, place: Place = ()) -> Iterable[tuple[Place, int]]:
-    """The line of every key and list item; refuses keys given twice, and aliases, which can hide a flood."""
-    seen: set[int] = set()
-    stack: list[tuple[yaml.Node, Place]] = [(node, place)]
-    while stack:
-        node, place = stack.pop()
-        if id(node) in seen and not isinstance(node, yaml.ScalarNode):
-            raise yaml.MarkedYAMLError(problem="aliases are not allowed", problem_mark=node.start_mark)
-        seen.add(id(node))
-        if isinstance(node, yaml.ScalarNode) and not _is_text(node.value):
-            raise yaml.MarkedYAMLError(problem="half a character (\\ud800…)", problem_mark=node.start_mark)
-        if isinstance(node, yaml.MappingNode):
-            keys: set[str] = set()
-            for key, value in node.value:
-                name = key.value if isinstance(key, yaml.ScalarNode) else "?"
-                if name in keys:
-                    raise yaml.MarkedYAMLError(problem=f"{name} is given twice", problem_mark=key.start_mark)
-                keys.add(name)
-                here = (*place, name)
-                yield here, key.start_mark.line + 1
-                stack.append((value, here))
-        elif isinstance(node, yaml.SequenceNode):
-            for index, value in enumerate(node.value):
-                yield (*place, index), value.start_mark.line + 1
-                stack.append((value, (*place, index)))
-
-
-def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:  # a lone surrogate, by an escape; nothing could write it down again
-        return False
-    return True
-
-
-def _scalar(text: str, where: str) -> Any:
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        for _ in _lines(node) if node else ():  # it refuses what a file may not hold either
-            pass
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, OverflowError, RecursionError):
-        raise ConfigError([Fault(where, f"{_short(text)} is not a value", "quote it")]) from None
 
 
 def _place_of(key: str) -> tuple[str, ...]:
@@ -289,74 +197,3 @@ _SHORT = {
     "scheduler": "name",
     "storage": "store",
 }
-
-
-def _fault(
-    item: Mapping[str, Any],
-    model: type[BaseModel],
-    plain: Any,
-    path: Path | None,
-    lines: Mapping[Place, int],
-) -> Fault:
-    place = _place(item["loc"], plain)
-    message = str(item["msg"]).removeprefix("Value error, ")
-    about, _, rest = message.partition(": ")
-    if not place and rest and re.fullmatch(r"[a-z_.]+", about):  # a rule between sections names its key
-        place, message = tuple(about.split(".")), rest
-    where = where_in(place, path, lines)
-    if item["type"] == "extra_forbidden":
-        return Fault(where, "unknown key", meant_key(model, place))
-    if item["type"] == "missing":
-        return Fault(where, "is missing", "add it")
-    message = message[0].lower() + message[1:]
-    given = item["input"]
-    if isinstance(given, (dict, BaseModel)):  # a rule about a whole section names its keys itself
-        return Fault(where, message)
-    return Fault(where, f"{_short(given)}: {message}", nearest_choice(given, message))
-
-
-def _short(given: Any) -> str:
-    try:
-        text = repr(given)
-    except ValueError:  # a whole number of thousands of digits
-        return "a huge number"
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
-
-
-def _place(loc: Place, plain: Any) -> Place:
-    """Where in the user's values pydantic's place is: without the branches of unions and of short forms."""
-    place: list[str | int] = []
-    here = plain
-    for part in loc:
-        if part in (here if isinstance(here, dict) else range(len(here)) if isinstance(here, list) else ()):
-            here = here[part]
-        elif isinstance(part, int) != isinstance(here, list) or _is_a_union_branch(part):
-            continue
-        else:
-            here = None
-        place.append(part)
-    return tuple(place)
-
-
-def where_in(place: Place, path: Path | None, lines: Mapping[Place, int]) -> str:
-    """How a fault names a place: its file and line where it stands in one, and its key."""
-    key = ".".join(str(part) for part in place)
-    line = next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), None)
-    if path is None or line == SETTING:
-        return key
-    return f"{path} {key}" if line is None else f"{path}:{line} {key}"
-
-
-def _merged(faults: list[Fault]) -> list[Fault]:
-    """One fault a place: a value that may be of several kinds fails each of them by one mistake."""
-    merged: dict[str, Fault] = {}
-    for fault in faults:
-        first = merged.get(fault.where)
-        joined = f"{first.problem} or {fault.problem.rpartition(': ')[2]}" if first else fault.problem
-        merged[fault.where] = replace(fault, problem=joined)
-    return list(merged.values())
-
-
-def _is_a_union_branch(part: str | int) -> bool:
-    """pydantic names the branch of a union it tried in the place: `int`, `literal['all']`."""
-    return part in ("bool", "int", "float", "str") or "[" in str(part) or "constrained" in str(part)

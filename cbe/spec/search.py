@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from cbe.spec.changes import FREE
 from cbe.spec.conditions import Values, applies, deciders, value_at
-from cbe.spec.files import Faults
+from cbe.spec.faults import Faults
 from cbe.spec.parameters import Parameter
 from cbe.spec.train import PAPER_SHARE, TrainConfig
 

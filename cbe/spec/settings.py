@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from cbe.clouds import PLACES, cloud_of
-from cbe.spec.files import Faults
+from cbe.spec.faults import Faults
 from cbe.spec.metrics import METRICS, OBJECTIVES
+from cbe.spec.section import Count, Section, Seed
 from cbe.spec.terms import PRESETS, Direction
-from cbe.spec.train import Count, Section, Seed, Training
+from cbe.spec.train import Training
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -63,10 +64,10 @@ RUNGS = (1 / 2, 2 / 3)
 class Scheduler(Section):
     """How trials with poor results are ended early."""
 
-    # which of Ray Tune's schedulers, or race: trials pause at rungs, and the best go on
+    # which of Ray Tune's schedulers, or race: trials pause at rungs, and the best and most promising go on
     name: Literal["race", "asha", "hyperband", "pbt", "median", "none"] = "race"
     grace: Annotated[float, Field(gt=0, lt=1)] | Count = 0.1  # steps, or their share, that every trial gets
-    reduction: Annotated[int, Field(ge=2)] = 3  # of so many trials at a rung, one goes on
+    reduction: Annotated[int, Field(ge=2)] = 3  # of so many trials at a rung, one goes on at least
     # where race compares trials, as shares of the steps; null: 1/2 and 2/3
     rungs: tuple[float, ...] | None = None
     # pairs of seed and label split that the best configs of a race run on; null: 3, fewer with few trials

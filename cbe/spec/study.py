@@ -10,13 +10,16 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from cbe.errors import ConfigError
-from cbe.spec.conditions import without_unused
-from cbe.spec.files import Faults, faults_of
+from cbe.spec.ensembles import WITH_HEADS, Ensemble
+from cbe.spec.faults import Faults
+from cbe.spec.methods import MethodSettings
 from cbe.spec.metrics import METRICS, WHILE_TRAINING, on_test
 from cbe.spec.parameters import Parameter
-from cbe.spec.rules import MOST_POINTS, study_faults, typed
+from cbe.spec.points import config_at
+from cbe.spec.rules import MOST_POINTS, study_faults
 from cbe.spec.search import default_search, grid, values_of
+from cbe.spec.search_rules import typed
+from cbe.spec.section import Section, Seed, named
 from cbe.spec.settings import (
     MAX_REPEATS,
     Budget,
@@ -30,20 +33,7 @@ from cbe.spec.settings import (
     margin_in,
 )
 from cbe.spec.terms import PRESETS, Pair, is_name
-from cbe.spec.train import (
-    WITH_HEADS,
-    Data,
-    Ensemble,
-    Loss,
-    Method,
-    Network,
-    Section,
-    Seed,
-    TrainConfig,
-    Training,
-    _named,
-    is_given,
-)
+from cbe.spec.train import Data, Loss, Network, TrainConfig, Training, is_given
 
 PAIRS = 3  # of a race, where it has the trials for them
 SURVIVORS = 1 / 6  # of all trials of a race are runs on its second pair, half as many on the third
@@ -69,10 +59,10 @@ class StudyConfig(Section):
     name: str  # names the study's folder in the store
     question: str = ""  # shown above the answer
 
-    data: Annotated[Data, _named("source")] = Data()
-    model: Annotated[Network, _named("name")] = Network()
-    ensemble: Annotated[Ensemble, _named("kind")] = Ensemble()
-    method: Annotated[Method, _named("name")] = Method()
+    data: Annotated[Data, named("source")] = Data()
+    model: Annotated[Network, named("name")] = Network()
+    ensemble: Annotated[Ensemble, named("kind")] = Ensemble()
+    method: Annotated[MethodSettings, named("name")] = MethodSettings()
     loss: Loss = Loss()
     training: Training = Training()
 
@@ -81,10 +71,10 @@ class StudyConfig(Section):
     search_from: Annotated[Literal["auto"] | tuple[str, ...], BeforeValidator(_names)] = ()
     allow_test_selection: bool = False  # permits test_error as an objective
     objective: Annotated[
-        tuple[Annotated[Objective, _named("metric")], ...], BeforeValidator(_listed), Field(min_length=1)
+        tuple[Annotated[Objective, named("metric")], ...], BeforeValidator(_listed), Field(min_length=1)
     ] = (Objective(metric="validation_error"),)
-    sampler: Annotated[Sampler, _named("name")] = Sampler()
-    scheduler: Annotated[Scheduler, _named("name")] = Scheduler()
+    sampler: Annotated[Sampler, named("name")] = Sampler()
+    scheduler: Annotated[Scheduler, named("name")] = Scheduler()
     # training seeds that every config runs on
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=MAX_REPEATS)] = (0,)
     # label splits that every config runs on
@@ -92,7 +82,7 @@ class StudyConfig(Section):
     budget: Budget = Budget()
     confirm: Confirm = Confirm()  # by default not more runs than the search has trials
     resources: Resources = Resources()
-    storage: Annotated[Storage, _named("store")] = Storage()
+    storage: Annotated[Storage, named("store")] = Storage()
 
     @field_validator("name")
     @classmethod
@@ -283,19 +273,7 @@ class StudyConfig(Section):
 
     def train_config(self, point: Mapping[str, Any], seed: int, split: int) -> TrainConfig:
         """The base with a point's values on one seed and split; ConfigError where it cannot be built."""
-        plain = self.base.to_plain()
-        _leave_behind(plain, point)
-        for key, value in {**point, "training.seed": seed, "data.label_split": split}.items():
-            *above, last = key.split(".")
-            section = plain
-            for part in above:
-                section = section.setdefault(part, {})
-            section[last] = value
-        try:
-            made = TrainConfig.model_validate(plain)
-        except ValidationError as error:
-            raise ConfigError(faults_of(error, TrainConfig, plain)) from None
-        return TrainConfig.model_validate(without_unused(made.to_plain(), TrainConfig().to_plain()))
+        return config_at(self.base, {**point, "training.seed": seed, "data.label_split": split})
 
     def paper_config(self, seed: int, split: int) -> TrainConfig:
         """The paper's channel-based ensemble on the study's data, network, method and schedule."""
@@ -313,18 +291,6 @@ class StudyConfig(Section):
     def to_plain(self) -> dict[str, Any]:
         """The study as YAML and JSON can hold it, with the search written out."""
         return self.model_dump(mode="json")
-
-
-def _leave_behind(plain: dict[str, Any], point: Mapping[str, Any]) -> None:
-    """Takes out of the base what it says of an ensemble or a method that the point replaces by another."""
-    was, kind = plain["ensemble"]["kind"], point.get("ensemble.kind")
-    if kind not in (None, was):
-        both_have_heads = was in WITH_HEADS and kind in WITH_HEADS
-        plain["ensemble"] = {"heads": plain["ensemble"]["heads"] if both_have_heads else None}
-        plain["loss"]["weights"].update(lb=None, lv=None)
-    if point.get("method.name") not in (None, plain["method"]["name"]):
-        null = [name for name, field in Method.model_fields.items() if field.default is None]
-        plain["method"].update(dict.fromkeys(null))  # the settings that each method has its own value of
 
 
 STUDY_KEYS = StudyConfig.model_fields.keys() - TrainConfig.model_fields.keys()  # that no training file has

@@ -6,13 +6,9 @@ says", and `cbe.ssl.resolve` fills it in. The paper's symbols stand beside the p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
     Field,
     ValidationInfo,
     field_validator,
@@ -21,32 +17,15 @@ from pydantic import (
 
 from cbe.spec.backbones import Backbone, backbone_of
 from cbe.spec.conditions import unused
-from cbe.spec.files import Faults
-from cbe.spec.registry import ENSEMBLES, HEADS, METHODS, SOURCES, Entry
+from cbe.spec.ensembles import ENSEMBLES, WITH_HEADS, Ensemble
+from cbe.spec.faults import Faults
+from cbe.spec.methods import MethodSettings
+from cbe.spec.registry import SOURCES
+from cbe.spec.section import Count, Section, Seed, Share, Weight, named, one_of
 
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=1, le=10**12)]
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Channels = tuple[float, ...]
 
-WITH_HEADS = tuple(name for name, entry in ENSEMBLES.items() if HEADS in entry.takes)
 PAPER_SHARE = 0.1  # C_G = round(0.1·C_F)
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-
-
-def _named(key: str) -> BeforeValidator:
-    """Lets a bare name stand for the section that has only that name: `method: fixmatch`."""
-    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
-
-
-def _one_of(registry: Mapping[str, str] | Mapping[str, Entry], what: str, name: str) -> str:
-    if name not in registry:
-        raise ValueError(f"no {what} of that name; there are {', '.join(registry)}")
-    return name
 
 
 def is_given(info: ValidationInfo) -> bool:
@@ -75,7 +54,7 @@ class Data(Section):
     @field_validator("source")
     @classmethod
     def _known(cls, name: str) -> str:
-        return _one_of(SOURCES, "data source", name)
+        return one_of(SOURCES, "data source", name)
 
     @model_validator(mode="after")
     def _path_goes_with_source(self) -> Self:
@@ -118,38 +97,6 @@ class Network(Section):
     def normalisation(self, mean: Channels, std: Channels) -> tuple[Channels, Channels]:
         """Mean and deviation by channel: the backbone's own, or else these of the training images."""
         return self.backbone.normalisation or (mean, std)
-
-
-class Ensemble(Section):
-    """What makes several predictions of one image."""
-
-    kind: str = "channel"  # which ensemble; channel is CBE, single is none
-    # M: number of heads; null: 5 where the ensemble has heads
-    heads: Annotated[int, Field(ge=1, le=64)] | None = None
-    private_channels: Count | None = None  # C_G: of each head, for channel only; null: round(0.1·C_F)
-    momentum: Annotated[float, Field(ge=0, le=0.9999)] = 0.6  # for temporal only: of the mean prediction
-
-    @field_validator("kind")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        return _one_of(ENSEMBLES, "ensemble", name)
-
-
-class Method(Section):
-    """The SSL method; null means the method's own default."""
-
-    name: str = "fixmatch"  # which method
-    threshold: Share | None = None  # τ: confidence from which a prediction is a pseudo-label
-    # sharpens the target; 1: not at all
-    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    ramp: Share | None = None  # share of the steps over which the unsupervised weight grows
-    fairness: Weight | None = None  # weight of FreeMatch's fairness term
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.999  # of the means behind adaptive thresholds
-
-    @field_validator("name")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        return _one_of(METHODS, "method", name)
 
 
 class Weights(Section):
@@ -202,10 +149,10 @@ class Training(Section):
 
 
 class TrainConfig(Section):
-    data: Annotated[Data, _named("source")] = Data()
-    model: Annotated[Network, _named("name")] = Network()
-    ensemble: Annotated[Ensemble, _named("kind")] = Ensemble()
-    method: Annotated[Method, _named("name")] = Method()
+    data: Annotated[Data, named("source")] = Data()
+    model: Annotated[Network, named("name")] = Network()
+    ensemble: Annotated[Ensemble, named("kind")] = Ensemble()
+    method: Annotated[MethodSettings, named("name")] = MethodSettings()
     loss: Loss = Loss()
     training: Training = Training()
 

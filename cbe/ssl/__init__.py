@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cbe.spec import TrainConfig
-from cbe.spec.registry import METHODS, load
+from cbe.spec.methods import METHODS
+from cbe.spec.registry import load
 from cbe.ssl.method import Method
 
 __all__ = ["Method", "method_of", "resolve"]

@@ -2,17 +2,21 @@
 
 A merged file names in its metadata the files whose rows it holds. Those are deleted by a later merge, when
 the merged one has been there for `grace_s`. Two merges at once make two files with the same rows, which
-the next one joins.
+the next one joins. While a study runs, files of about the same size are merged, so that each row is written
+a few times only; at its end all of them, and nothing is left but one file.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+import tempfile
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cbe.store.clock import tick
 from cbe.store.location import Location
@@ -21,8 +25,7 @@ from cbe.store.schema import Table, replaced
 
 GRACE_S = 60.0
 
-_SMALL_BYTES = 2**20
-_MOST_BYTES = 2**28  # held in memory, and several times that once decoded
+_AT_ONCE = 2**20  # rows held in memory
 
 
 def new_name(suffix: str = ".parquet") -> str:
@@ -31,32 +34,48 @@ def new_name(suffix: str = ".parquet") -> str:
 
 
 def compact(
-    place: Location, table: Table, grace_s: float = GRACE_S, kept: Collection[str] = frozenset()
+    place: Location,
+    table: Table,
+    grace_s: float = GRACE_S,
+    *,
+    least: int = 2,
+    whole: bool = False,
+    kept: Collection[str] = frozenset(),
 ) -> int:
-    """Deletes what earlier merges replaced, but for what must be `kept`, merges what is worth it, and counts
-    the files of the table.
+    """Deletes what earlier merges replaced, merges what is worth it, and counts the files of the table.
+
+    What must be `kept` is not deleted. Fewer than `least` files are not merged. With `whole` all of them
+    become one, also a single one.
     """
     try:
         listing = scan(place, table, superseded=True)
         _clean(listing, grace_s, kept)
-        chosen = _choose(listing.live)
-        if len(chosen) < 2:
+        chosen = list(listing.live) if whole else _choose(listing.live)
+        alone = len(chosen) == 1 and (not whole or chosen[0].name.endswith(MERGED))
+        if not chosen or alone or len(listing.live) < least:
             return len(listing.live)
-        rows = resolve(listing.rows(chosen, _with_strangers(table, chosen)), table)
+        # What older merges replaced and is still there is named again: their files may go before it.
+        there = {entry.name for entry in listing.replaced}
+        names = [part.name for part in chosen]
+        names += [name for part in chosen for name in replaced(part.schema) if name in there]
+        _merge(listing, chosen, table, names)
     except Gone:  # another merge is at work, and does what this one would
         return 0
-    # What older merges replaced and is still there is named again: their files may be deleted before it.
-    there = {entry.name for entry in listing.replaced}
-    names = [part.name for part in chosen]
-    names += [name for part in chosen for name in replaced(part.schema) if name in there]
-    ordered = rows.sort_by([(name, "ascending") for name in table.key])
-    place.at(new_name(MERGED)).write(table.encode(ordered, names))
     return len(listing.live) - len(chosen) + 1
+
+
+def finish(place: Location, table: Table, kept: Collection[str] = frozenset()) -> None:
+    """Makes one file of a table that nobody writes to any more, and deletes all others at once.
+
+    Who reads meanwhile may find that a file has gone, and then looks again.
+    """
+    compact(place, table, least=1, whole=True, kept=kept)
+    compact(place, table, grace_s=0.0, kept=kept)
 
 
 def _clean(listing: Listing, grace_s: float, kept: Collection[str]) -> None:
     old = time.time() - grace_s
-    settled = [part for part in listing.merged if part.entry.modified_s <= old]
+    settled = [part for part in listing.merged if not grace_s or part.entry.modified_s <= old]
     names = {name for part in settled for name in replaced(part.schema)}
     for entry in listing.replaced:
         if entry.name in names and entry.name not in kept:
@@ -64,16 +83,44 @@ def _clean(listing: Listing, grace_s: float, kept: Collection[str]) -> None:
 
 
 def _choose(live: Sequence[TableFile]) -> list[TableFile]:
-    """All but files much larger than the smaller ones together: so few rows are written again and again."""
-    chosen = sorted(live, key=lambda part: part.bytes)
-    total = sum(part.bytes for part in chosen)
-    while chosen:
-        largest = chosen[-1].bytes
-        if largest <= _SMALL_BYTES or (largest <= 2 * (total - largest) and total <= _MOST_BYTES):
-            break
-        total -= largest
-        chosen.pop()
+    """All but files much larger than the smaller ones together: a row is written again as these double."""
+    chosen = sorted(live, key=lambda part: part.entry.size)
+    total = sum(part.entry.size for part in chosen)
+    while chosen and chosen[-1].entry.size > 2 * (total - chosen[-1].entry.size):
+        total -= chosen.pop().entry.size
     return chosen
+
+
+def _merge(listing: Listing, chosen: Sequence[TableFile], table: Table, names: Sequence[str]) -> None:
+    """Writes a file on this machine's disk first, for it may be larger than its memory."""
+    schema, rows = _with_strangers(table, chosen), sum(part.rows for part in chosen)
+    order = [(name, "ascending") for name in table.order]
+    with tempfile.TemporaryDirectory(prefix="cbe-merge-") as aside:
+        path = Path(aside) / "merged"
+        pieces = (
+            resolve(listing.rows(chosen, schema, where), table).sort_by(order)
+            for where in _ranges(chosen, table.order[0], rows)
+        )
+        with path.open("wb") as file:
+            table.write(file, schema, pieces, rows, names)
+        with pa.memory_map(str(path)) as content:
+            listing.place.at(new_name(MERGED)).write(content.read_buffer())
+
+
+def _ranges(parts: Sequence[TableFile], column: str, rows: int) -> Iterator[pc.Expression | None]:
+    """Conditions that cut a table into pieces that fit in memory, in the order of a column."""
+    if rows <= _AT_ONCE:
+        yield None
+        return
+    ends, seen, last = sorted(end for part in parts for end in part.ends(column)), 0, None
+    value = pc.field(column)
+    for end, count in ends:
+        seen += count
+        if seen >= _AT_ONCE and end != last:
+            below = value <= end
+            yield below | value.is_null() if last is None else below & (value > last)
+            last, seen = end, 0
+    yield None if last is None else value > last
 
 
 def _with_strangers(table: Table, parts: Iterable[TableFile]) -> pa.Schema:

@@ -1,7 +1,8 @@
 """One writer a study: each driver writes in an epoch of its own, and a later one shuts out the earlier ones.
 
     claims/00000003.json                 who drives the study in epoch 3
-    claims/00000003.fenced, .ended       no file of epoch 3 follows: it was shut out, or has ended in order
+    claims/00000003.fenced, .closed      no file of epoch 3 follows: it was shut out, or has written its last
+    claims/00000003.ended                and its driver has said its last word
     metrics/00000003-00000017.parquet    the eighteenth file of a table in epoch 3
 
 The rule: **all of these are created where there is nothing, never replaced, and a writer may only create the
@@ -9,7 +10,7 @@ next number of its own epoch.** Whoever takes epoch 4 first creates, in each tab
 very name that epoch 3 would write next. A driver of epoch 3 that was only asleep then cannot write that file
 nor any other; it learns so by the attempt itself, and there is no moment between a check and a write. What it
 had written before is there when epoch 4 reads the tables. Every file of a table counts: readers, and programs
-that know nothing of epochs, need no rule. The last file of each epoch that did not end in order stays when
+that know nothing of epochs, need no rule. The last file of each epoch that is not closed stays when
 tables are merged (`kept`), since its number must not become free again.
 """
 
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
 CLAIMS = "claims"
 
 _NUMBERED = re.compile(r"(\d{8})-(\d{8})\.parquet")
-_MARK = re.compile(r"(\d{8})\.(json|fenced|ended)")
+_MARK = re.compile(r"(\d{8})\.(json|fenced|closed|ended)")
 
 
 def epochs(folder: StudyFolder) -> dict[int, set[str]]:
-    """What is known of every epoch so far: json, and fenced or ended."""
+    """What is known of every epoch so far, by the ends of its names."""
     found: dict[int, set[str]] = {}
     for name in folder.list(CLAIMS):
         if mark := _MARK.fullmatch(name):
@@ -57,23 +58,29 @@ def take(folder: StudyFolder, epoch: int, who: Mapping[str, Any]) -> bool:
     if not folder.create(f"{CLAIMS}/{epoch:08d}.json", json.dumps(dict(who)).encode()):
         return False
     for earlier, marks in epochs(folder).items():
-        if earlier < epoch and not marks & {"fenced", "ended"}:
+        if earlier < epoch and not marks & {"fenced", "closed"}:
             _fence(folder, earlier)
             folder.create(f"{CLAIMS}/{earlier:08d}.fenced", b"")
     return True
 
 
+def close(folder: StudyFolder, epoch: int) -> None:
+    """Says of one's own epoch that all its files are written."""
+    folder.create(f"{CLAIMS}/{epoch:08d}.closed", b"")
+
+
 def end(folder: StudyFolder, epoch: int) -> None:
-    """Says of one's own epoch that nothing follows."""
+    """Says of one's own epoch that its driver is done."""
+    close(folder, epoch)
     folder.create(f"{CLAIMS}/{epoch:08d}.ended", b"")
 
 
 def kept(folder: StudyFolder, names: Iterable[str]) -> frozenset[str]:
     """Of a table's files those that must not be deleted, whatever holds their rows by now."""
-    ended = {epoch for epoch, marks in epochs(folder).items() if "ended" in marks}
+    closed = {epoch for epoch, marks in epochs(folder).items() if "closed" in marks}
     last: dict[str, str] = {}
     for name in sorted(names):
-        if (found := _NUMBERED.fullmatch(name)) and int(found[1]) not in ended:
+        if (found := _NUMBERED.fullmatch(name)) and int(found[1]) not in closed:
             last[found[1]] = name
     return frozenset(last.values())
 

@@ -1,5 +1,6 @@
 """A store of studies, and the folder of one of them.
 
+    STORE/_index/*.parquet
     STORE/<study>/study.yaml  data.json  status.json  claims/…  optuna.journal  checkpoints/…  logs/…
                   trials/*.parquet  metrics/*.parquet  confusions/*.parquet  events/*.parquet
 
@@ -11,34 +12,37 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cbe.errors import InputError
+from cbe.errors import CbeError, InputError
 from cbe.spec import StudyConfig
 from cbe.spec.files import read_config_text
 from cbe.spec.terms import is_name
 from cbe.store import compact as merging
 from cbe.store import epochs, reader
 from cbe.store.clock import tick
+from cbe.store.index import FOLDER, NOTHING, Index, Known
 from cbe.store.location import Location
 from cbe.store.schema import TABLES, build
-from cbe.store.states import STATUS
+from cbe.store.states import STATUS, current_trials
 
 DEFAULT = "results"  # the store where none is named
 STUDY_FILE = "study.yaml"
+SUBMISSION = "submission.json"  # what somebody wants of it, for a service
 DATA_FILE = "data.json"  # what the driver found in the data, as `cbe.data.Facts` tells it
 
-_WATCHED = (STUDY_FILE, STATUS, "submission.json", "stop")
+_WATCHED = (STUDY_FILE, STATUS, SUBMISSION, "stop")
 _ASIDE = re.compile(r"\..+\.\d+")  # what cbe.files calls a file in the making
 _DAY_S = 24 * 3600.0
-_AT_ONCE = 8  # studies read
+_AT_ONCE = 16  # studies read
 
 Names = list[str]
 
@@ -56,11 +60,42 @@ class Store:
     def uri(self) -> str:
         return self.location.uri
 
-    def names(self) -> list[str]:
+    @property
+    def index(self) -> Index:
+        return Index(self.location.at(FOLDER))
+
+    def names(self) -> Names:
         """The studies that are there."""
-        folders = [entry.name for entry in self.location.entries() if entry.is_folder and is_name(entry.name)]
-        absent = set(self.location.missing([f"{name}/{STUDY_FILE}" for name in folders]))
-        return [name for name in folders if f"{name}/{STUDY_FILE}" not in absent]
+        if self.location.local:  # where a look costs no more than the index
+            return self._there(self._folders())
+        return list(self.known())
+
+    def known(self) -> dict[str, Known]:
+        """The studies that are there, with what the index has of them.
+
+        A study is a folder with a study file, whatever the index says: its rows spare only a closer look.
+        """
+        with ThreadPoolExecutor(1) as beside:
+            indexed = beside.submit(self._indexed)
+            folders = self._folders()
+            rows = indexed.result()
+        found = {name: rows.get(name, NOTHING) for name in folders}
+        unsure = [name for name, row in found.items() if self.location.local or not row.at_rest]
+        gone = set(unsure) - set(self._there(unsure))
+        return {name: row for name, row in found.items() if name not in gone}
+
+    def _indexed(self) -> Mapping[str, Known]:
+        try:
+            return self.index.all()
+        except CbeError:  # then there is none; where the store itself is away, its folders tell
+            return {}
+
+    def _folders(self) -> Names:
+        return [entry.name for entry in self.location.entries() if entry.is_folder and is_name(entry.name)]
+
+    def _there(self, names: Sequence[str]) -> Names:
+        absent = set(self.location.missing([f"{name}/{STUDY_FILE}" for name in names]))
+        return [name for name in names if f"{name}/{STUDY_FILE}" not in absent]
 
     def study(self, name: str) -> StudyFolder:
         """The folder of a study, which need not be there yet."""
@@ -81,10 +116,16 @@ class Store:
         where: pc.Expression | None = None,
         studies: Sequence[str] | None = None,
     ) -> pa.Table:
-        """The latest revision of every row of some studies, of all where none are named."""
+        """The rows of some studies, of all where none are named; trials are in the state they have now."""
+
+        def rows(folder: StudyFolder) -> pa.Table:
+            if table == "trials":
+                return current_trials(folder, columns, where)
+            return folder.table(table, columns, where)
+
         folders = [self.study(name) for name in (self.names() if studies is None else studies)]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            parts = list(pool.map(lambda folder: folder.table(table, columns, where), folders))
+            parts = list(pool.map(rows, folders))
         empty = TABLES[table].fields(columns or TABLES[table].schema.names).empty_table()
         return pa.concat_tables([empty, *parts])
 
@@ -128,11 +169,17 @@ class StudyFolder:
 
     def remove(self) -> None:
         """Deletes all that there is of the study; its file last, so that what is left can still be named."""
-        for entry in self.location.entries():
-            if entry.name != STUDY_FILE:
-                self.delete(entry.name)
-        self.delete(STUDY_FILE)
-        self.location.delete()
+        with self.changing():
+            for entry in self.location.entries():
+                if entry.name != STUDY_FILE:
+                    self.delete(entry.name)
+            self.delete(STUDY_FILE)
+            self.location.delete()
+
+    def changing(self) -> AbstractContextManager[None]:
+        """Within it, and until the study rests again, the store's index does not say how it stands."""
+        above = self.location.root.rpartition("/")[0]
+        return Store(replace(self.location, root=above)).index.changing(self.name)
 
     def append(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
         """Adds rows to a table as one new file; study and revision are filled in where a row has none.
@@ -166,13 +213,18 @@ class StudyFolder:
         found = {entry.name: entry for entry in self.location.entries(folders=False)}
         return (*(found.get(name) for name in _WATCHED), *self.list("trials"))
 
-    def compact(self, table: str, grace_s: float = merging.GRACE_S) -> int:
-        """Merges a table's small files and says how many make up the table now.
+    def compact(self, table: str, grace_s: float = merging.GRACE_S, least: int = 2) -> int:
+        """Merges a table's files where they are `least` or more, and says how many make it up now.
 
         What the merged file replaces is deleted by a later call, `grace_s` after it or more.
         """
         kept = epochs.kept(self, self.list(table))
-        return merging.compact(self.location.at(table), TABLES[table], grace_s, kept)
+        return merging.compact(self.location.at(table), TABLES[table], grace_s, least=least, kept=kept)
+
+    def finish(self) -> None:
+        """Leaves one file of each table; for a study that nobody writes to any more."""
+        for name, table in TABLES.items():
+            merging.finish(self.location.at(name), table, epochs.kept(self, self.list(name)))
 
     def sweep(self, older_s: float = _DAY_S) -> None:
         """Deletes what killed writers have left behind; a file in the making is younger than a day."""

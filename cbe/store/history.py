@@ -14,16 +14,10 @@ from cbe.spec import StudyConfig
 from cbe.spec.search import applicable
 from cbe.spec.terms import Pair, Preset
 from cbe.store.rows import pair_of
+from cbe.store.states import FINAL
 
 Point = Mapping[str, Any]
 
-# What the store calls a trial's end, and what the sampler is told.
-TOLD = {
-    "completed": TrialState.COMPLETE,
-    "pruned": TrialState.PRUNED,
-    "infeasible": TrialState.PRUNED,  # without a value: the sampler takes it for the worst
-    "failed": TrialState.FAIL,
-}
 # Errors that the config itself leads to, and the constraint it breaks: by that TPE ranks it behind all
 # others, however good the values were that the trial had reported before.
 AVOIDED = {"NonFiniteLoss": ("finite loss", 1.0), "OutOfMemory": ("fits in memory", 1.0)}
@@ -33,7 +27,9 @@ def told(state: str, error_class: str | None) -> TrialState:
     """What the sampler is told of a trial's end; RUNNING where it has not ended."""
     if state == "failed" and error_class in AVOIDED:
         return TrialState.PRUNED
-    return TOLD.get(state, TrialState.RUNNING)
+    ended = {"completed": TrialState.COMPLETE, "failed": TrialState.FAIL}
+    # Without a value, as one that is infeasible, the sampler takes a pruned trial for the worst.
+    return ended.get(state, TrialState.PRUNED) if state in FINAL else TrialState.RUNNING
 
 
 def is_in_space(study: StudyConfig, point: Point) -> bool:

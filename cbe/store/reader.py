@@ -1,8 +1,8 @@
 """One table of a study out of its many files, while others write and merge them.
 
-Files are immutable, and what a merged file replaces stays for a while: a scan of a folder is not atomic, so
-one that misses the merged file must still find the old ones. Of rows with the same key the latest revision
-counts; that also makes rows harmless that are found twice.
+Files are immutable, and what a merged file replaces stays for a while: who has listed it opens it without
+another look. Of rows with the same key the latest revision counts; that also makes rows harmless that are
+found twice.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +25,11 @@ from cbe.store.schema import Table, replaced
 
 MERGED = ".merged.parquet"
 
-_FORMAT = ds.ParquetFileFormat()
+# In a bucket a request takes longer than reading a megabyte that is not needed.
+_CACHE = pa.CacheOptions(hole_size_limit=2**20, range_size_limit=2**26)
+_FORMAT = ds.ParquetFileFormat(
+    default_fragment_scan_options=ds.ParquetFragmentScanOptions(cache_options=_CACHE)
+)
 _TRIES = 10
 _AT_ONCE = 16  # footers; in a bucket each is a round trip
 
@@ -49,9 +54,18 @@ class TableFile:
         return self.fragment.physical_schema
 
     @property
-    def bytes(self) -> int:
-        """What its rows take uncompressed."""
-        return sum(group.total_byte_size for group in self.fragment.row_groups)
+    def rows(self) -> int:
+        return int(self.fragment.metadata.num_rows)
+
+    def ends(self, column: str) -> Iterator[tuple[Any, int]]:
+        """The largest value of each group of rows, where it is known, and how many rows that are."""
+        footer = self.fragment.metadata
+        at = [footer.schema.column(number).path for number in range(footer.num_columns)].index(column)
+        for number in range(footer.num_row_groups):
+            group = footer.row_group(number)
+            found = group.column(at).statistics
+            if found is not None and found.has_min_max:
+                yield found.max, group.num_rows
 
 
 @dataclass(frozen=True)
@@ -78,10 +92,11 @@ def read(
 ) -> pa.Table:
     """The rows that count and for which `where` holds, in no particular order."""
     wanted = table.fields(table.schema.names if columns is None else list(columns))
-    asked = _mentioned(where, table)
+    asked = mentioned(where, table)
     schema = table.fields(list(dict.fromkeys([*wanted.names, *asked])))
-    # A row that does not hold now may have held in an older revision: only keys can be asked before.
-    early = where if where is not None and set(asked) <= set(table.key) else None
+    # A row that does not hold now may have held in an older revision: only what never changes can be asked
+    # before. Then only those groups of rows are read that may have it.
+    early = where if where is not None and set(asked) <= table.fixed else None
     for _ in range(_TRIES):
         try:
             found = _latest(scan(place, table), table, schema, early)
@@ -95,7 +110,7 @@ def read(
 
 def scan(place: Location, table: Table, *, superseded: bool = False) -> Listing:
     """Lists a table's files and reads the footers of those that count, and of superseded merges if wanted."""
-    entries = [entry for entry in place.entries() if entry.name.endswith(".parquet")]
+    entries = _listed(place)
     merged: list[TableFile] = []
     dead: set[str] = set()
     for entry in reversed(entries):  # the latest merge names what came before: mostly it alone is read
@@ -106,6 +121,21 @@ def scan(place: Location, table: Table, *, superseded: bool = False) -> Listing:
     live = [*(part for part in merged if part.name not in dead), *_open(place, table, plain)]
     gone = [entry for entry in entries if entry.name in dead]
     return Listing(place, tuple(live), tuple(merged), tuple(gone))
+
+
+def _listed(place: Location) -> list[Entry]:
+    """What is in the folder at one moment.
+
+    A folder on a disk changes while it is read: a file that was replaced then may be gone already, and the
+    one that replaces it not be seen yet. Two looks that agree have missed none. A bucket lists a moment.
+    """
+    before: list[Entry] | None = None
+    for _ in range(_TRIES):
+        found = [entry for entry in place.entries(folders=False) if entry.name.endswith(".parquet")]
+        if place.cloud is not None or found == before:
+            return found
+        before = found
+    return found
 
 
 def resolve(rows: pa.Table, table: Table) -> pa.Table:
@@ -175,7 +205,7 @@ def _order(table: Table) -> list[str]:
     return [*table.key, *(["revision"] if "revision" in table.schema.names else [])]
 
 
-def _mentioned(where: pc.Expression | None, table: Table) -> list[str]:
+def mentioned(where: pc.Expression | None, table: Table) -> list[str]:
     """The columns an expression may ask for; words in its values can make it a few more, never fewer."""
     if where is None:
         return []

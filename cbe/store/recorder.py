@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -17,6 +18,7 @@ from typing import Any
 
 from cbe.errors import CbeError, RunError, Superseded
 from cbe.spec.metrics import REPORTED
+from cbe.store import epochs
 from cbe.store.clock import catch_up, tick
 from cbe.store.epochs import EpochWriter
 from cbe.store.folder import StudyFolder
@@ -192,6 +194,14 @@ class Recorder:
                 with self._noting:
                     self._queue = queue + self._queue
 
+    def finish(self) -> None:
+        """Writes the rest of a study that is over, and leaves one file of each table."""
+        self.close()
+        with suppress(CbeError, OSError):  # the rows are safe in their many files
+            if self._writer:
+                epochs.close(self.folder, self._writer.epoch)
+            self.folder.finish()
+
     def close(self) -> None:
         """Writes the rest and ends the thread; raises where rows could not be written."""
         self._closing.set()
@@ -224,7 +234,8 @@ class Recorder:
             try:
                 if not swept:
                     self.folder.sweep()
-                    self._files = {table: len(self.folder.list(table)) for table in TABLES}
+                    # Also deletes what a driver that was killed had merged.
+                    self._files = {table: self.folder.compact(table, least=MOST_FILES) for table in TABLES}
                     swept = True
                 self._compact()
             except Exception:  # the rows are safe in their many files; the thread must go on writing

@@ -9,8 +9,9 @@ A version is raised where the meaning or the type of a column changes; older cod
 from __future__ import annotations
 
 import json
+import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -32,6 +33,8 @@ TYPES = {
     "matrix": pa.list_(pa.list_(pa.float64())),
 }
 
+_LEAST_GROUP, _MOST_GROUP = 2**11, 2**17  # rows
+
 
 @dataclass(frozen=True)
 class Table:
@@ -41,6 +44,12 @@ class Table:
     version: int
     key: tuple[str, ...]
     schema: pa.Schema
+    order: tuple[str, ...]  # of the rows in a merged file: those of one trial lie together
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """The columns that all revisions of a row have in common."""
+        return frozenset((*self.key, "study") if "revision" in self.schema.names else self.schema.names)
 
     def fields(self, names: Sequence[str]) -> pa.Schema:
         """The named columns in the order given; refuses names the table does not have."""
@@ -66,17 +75,35 @@ class Table:
             )
 
     def encode(self, rows: pa.Table, replaces: Sequence[str] = ()) -> bytes:
-        """A file of these rows; `replaces` names the files whose rows they hold."""
+        """A file of these rows; see `write`."""
+        sink = pa.BufferOutputStream()
+        self.write(sink, rows.schema, [rows], len(rows), replaces)
+        content: bytes = sink.getvalue().to_pybytes()
+        return content
+
+    def write(
+        self,
+        sink: Any,
+        schema: pa.Schema,
+        pieces: Iterable[pa.Table],
+        rows: int,
+        replaces: Sequence[str] = (),
+    ) -> None:
+        """A file of about so many rows, in pieces; `replaces` names the files whose rows it holds."""
         about = {"cbe.schema": f"{self.name}/{self.version}"}
         if replaces:
             about["cbe.replaces"] = json.dumps(list(replaces))
-        sink = pa.BufferOutputStream()
-        # Of small files zstd would cost more time than it saves space. Groups are small enough that reading
-        # one trial's rows, which lie together in a merged file, costs few of them.
-        codec = "zstd" if replaces else "snappy"
-        pq.write_table(rows.replace_schema_metadata(about), sink, compression=codec, row_group_size=2**17)
-        content: bytes = sink.getvalue().to_pybytes()
-        return content
+        schema = schema.with_metadata(about)
+        # Of small files zstd would cost more time than it saves space.
+        codec, group = "zstd" if replaces else "snappy", _group(rows)
+        with pq.ParquetWriter(sink, schema, compression=codec) as writer:
+            for piece in pieces:
+                writer.write_table(piece.replace_schema_metadata(about), group)
+
+
+def _group(rows: int) -> int:
+    """Rows of a group: footer and one group, which a reader of one trial needs, are small together."""
+    return min(max(_LEAST_GROUP, 4 * math.isqrt(rows)), _MOST_GROUP)
 
 
 def replaced(found: pa.Schema) -> list[str]:
@@ -91,7 +118,9 @@ def _table(name: str, key: tuple[str, ...], required: str, *columns: tuple[str, 
     clash = sorted({column for column, _ in columns if [c for c, _ in columns].count(column) > 1})
     if clash:
         raise RuntimeError(f"table {name}: columns {', '.join(clash)} appear twice")
-    return Table(name, 1, key, pa.schema(fields))
+    before = ("trial", "time") if key == ("id",) else ()
+    order = (*(name for name in before if name in dict(columns)), *key)
+    return Table(name, 1, key, pa.schema(fields), order)
 
 
 def _columns(kind: str, names: str) -> list[tuple[str, str]]:
@@ -168,6 +197,15 @@ SCALING = _table(  # a cluster's machines beside its head, and the trials that h
     ("groups", "string"),  # JSON: machines by group
     ("idle_s", "float64"),  # of places that cost and were not used, since the row before
     ("epoch", "int64"),
+)
+
+STUDIES = _table(  # of a whole store: see index.py
+    "studies",
+    ("study",),
+    "revision",
+    ("study", "string"),
+    ("revision", "int64"),
+    *_columns("string", "state stamp overview submission"),
 )
 
 TABLES = {table.name: table for table in (TRIALS, METRICS, CONFUSIONS, EVENTS, SCALING)}

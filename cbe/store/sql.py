@@ -13,12 +13,15 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cbe.errors import InputError
+from cbe.store import conditions
 from cbe.store.folder import Store
 from cbe.store.schema import TABLES, Table
 from cbe.store.short_names import details, expand
@@ -38,26 +41,28 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
 _MOST_SHORT_NAMES = 50  # each costs a plan of the query
 _HINT = f"the tables are {', '.join(TABLES)}; `describe trials` lists columns"
 
-Fetch = Callable[[str, Sequence[str]], pa.Table]
+Fetch = Callable[[str, Sequence[str], pc.Expression | None], pa.Table]
 
 
 def select(
     store: Store, query: str, studies: Sequence[str] | None = None, timeout_s: float | None = None
 ) -> pa.Table:
     """The answer to a query over some studies of a store, over all where none are named."""
-    return answer(query, lambda table, columns: store.table(table, columns, studies=studies), timeout_s)
+    return answer(query, partial(store.table, studies=studies), timeout_s)
 
 
 def answer(query: str, fetch: Fetch, timeout_s: float | None = None) -> pa.Table:
-    """The answer to a query; `fetch` gives the columns of a table that it needs.
+    """The answer to a query; `fetch` gives the columns and rows of a table that it needs.
 
     After `timeout_s` it is interrupted, which DuckDB heeds between two batches of rows.
     """
     with _database() as database, _limited(database, timeout_s):
-        query, needed = _planned(database, query)
+        query, needed, asked = _planned(database, query)
         for name, columns in needed.items():
+            table = TABLES[name]
+            rows = fetch(name, columns or table.key, conditions.expression(table, asked))
             database.unregister(name)
-            database.register(name, _whole(TABLES[name], fetch(name, columns or TABLES[name].key)))
+            database.register(name, _whole(table, rows))
         return _plain(database.sql(query).to_arrow_table())
 
 
@@ -83,23 +88,28 @@ def _database() -> Iterator[duckdb.DuckDBPyConnection]:
         yield database
 
 
-def _planned(database: duckdb.DuckDBPyConnection, query: str) -> tuple[str, dict[str, list[str]]]:
-    """The query with full names of columns, and by table the columns it reads; refuses all but one SELECT."""
+def _planned(
+    database: duckdb.DuckDBPyConnection, query: str
+) -> tuple[str, dict[str, list[str]], conditions.Conditions]:
+    """The query with full names of columns, by table the columns it reads, and what it asks of all rows.
+
+    Refuses all but one SELECT.
+    """
     kinds = [statement.type.name for statement in database.extract_statements(query)]
     if kinds != ["SELECT"]:
         got = " and ".join(kinds) or "nothing"
         raise InputError(f"SQL: got {got}; wanted one SELECT, which reads and changes nothing; {_HINT}")
     mentioned = [name for name in TABLES if re.search(rf"\b{name}\b", query, re.IGNORECASE)]
     if not mentioned:
-        return query, {}
+        return query, {}, {}
     query, plan = _explained(database, query, mentioned)
     read: set[str] = set()
     for node in _nodes(plan):
-        if node["name"].strip().endswith("ARROW_SCAN"):
+        if conditions.is_scan(node):
             listed = node["extra_info"]["Projections"]
             read.update([listed] if isinstance(listed, str) else listed)
     needed = {name: [column for column in TABLES[name].schema.names if column in read] for name in mentioned}
-    return query, needed
+    return query, needed, conditions.find(plan)
 
 
 def _explained(

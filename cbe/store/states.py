@@ -121,22 +121,30 @@ def current_trials(
 ) -> pa.Table:
     """The table `trials` as it stands; `last` is the study's status where it was read already.
 
-    Which trials are paused can be told only where `columns` has their names.
+    The status is read only where a trial may be running.
     """
     import pyarrow as pa  # they take a while to load
     import pyarrow.compute as pc
 
-    rows, last = folder.table("trials", columns, where), last or status(folder)
-    if "state" not in rows.column_names or (
-        last.alive and not (last.paused and "trial" in rows.column_names)
-    ):
-        return rows
+    from cbe.store.reader import mentioned
+    from cbe.store.schema import TABLES
+
+    wanted = list(TABLES["trials"].schema.names if columns is None else columns)
+    asked = mentioned(where, TABLES["trials"])
+    if "state" not in (*wanted, *asked):
+        return folder.table("trials", wanted, where)
+    read = list(dict.fromkeys([*wanted, *asked, "trial", "state"]))
+    late = where if "state" in asked else None  # it is of the state that is told here
+    rows = folder.table("trials", read, where if late is None else None)
     left = pc.equal(rows["state"], "running")
-    if last.alive:
-        left = pc.and_(left, pc.is_in(rows["trial"], pa.array(sorted(last.paused), pa.string())))
-    at = rows.schema.get_field_index("state")
-    states = pc.if_else(left, "paused" if last.alive else "interrupted", rows["state"])
-    return rows.set_column(at, rows.schema.field(at), states)
+    if pc.any(left).as_py():
+        last = last or status(folder)
+        if last.alive:
+            left = pc.and_(left, pc.is_in(rows["trial"], pa.array(sorted(last.paused), pa.string())))
+        at = rows.schema.get_field_index("state")
+        states = pc.if_else(left, "paused" if last.alive else "interrupted", rows["state"])
+        rows = rows.set_column(at, rows.schema.field(at), states)
+    return (rows if late is None else rows.filter(late)).select(wanted)
 
 
 def runs(pid: Any, since: int | None) -> bool:

@@ -86,8 +86,9 @@ class Claim:
     def __enter__(self) -> Self:
         self.writer = EpochWriter(self._folder, self._take())
         self.elapsed_s = status(self._folder).elapsed_s
-        self._folder.delete(STOP)
-        self._say(state="running")
+        with self._folder.changing():
+            self._folder.delete(STOP)
+            self._say(state="running")
         self._thread.enter_context(every(BEAT_S, self._beat, "heartbeat"))
         return self
 

@@ -23,7 +23,7 @@ from ray import tune
 
 from cbe.data import Pool, Stats, facts_of, open_dataset, open_pool
 from cbe.data import digest as digest_of
-from cbe.errors import DataError, Paused, RunError, Superseded
+from cbe.errors import CbeError, DataError, Paused, RunError, Superseded
 from cbe.spec import StudyConfig
 from cbe.ssl.world import World
 from cbe.store.folder import DATA_FILE, Store, StudyFolder
@@ -37,6 +37,7 @@ from cbe.study.control import Claim
 from cbe.study.dispatch import Dispatch, Halt, Listener
 from cbe.study.ledger import Ledger, Reports
 from cbe.study.lifecycle import journal
+from cbe.study.overview import settle
 from cbe.study.progress import Progress, Watch
 from cbe.study.scaling import cluster
 from cbe.study.scaling.watch import Scaling
@@ -104,7 +105,11 @@ def run(
                     raise lost
                 ledger.settle()
                 _outlasted(recorder)
+                if progress.stage == "finished":
+                    recorder.finish()
         claim.end(progress)
+    with suppress(CbeError):  # the study is over; whoever lists the store notes it
+        settle(store, study.name)
     if ledger.broken:
         raise RunError(f"{study.name}: {ledger.broken}; remove the cause, then `cbe resume {study.name}`")
     return progress

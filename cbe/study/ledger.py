@@ -208,7 +208,7 @@ class Ledger:
     def settle(self) -> None:
         """Nothing runs any more: what has not ended can be resumed."""
         if self.stop_reason:
-            self.recorder.event("stopped", why=self.stop_reason)
+            self.recorder.event("stopped", reason=self.stop_reason)
         for name, row in self.rows.copy().items():
             if row["state"] == "running":
                 self._put(name, state="interrupted", **self._spent(name))
@@ -249,14 +249,14 @@ class Ledger:
         kind = "recovering" if charged else "preempted"
         self.recorder.event(kind, name, step=self.rows[name]["step"])
 
-    def break_off(self, why: str) -> None:
+    def break_off(self, reason: str) -> None:
         """Halts a study that would go on failing."""
-        self.broken = why
+        self.broken = reason
         self.halt("repeated errors")
 
-    def halt(self, why: str) -> None:
+    def halt(self, reason: str) -> None:
         """Lets nothing new start and everything that runs stop, to be resumed some day."""
-        self.stop_reason = self.stop_reason or why
+        self.stop_reason = self.stop_reason or reason
 
     def in_role(self, role: Role) -> Iterator[Mapping[str, Any]]:
         return (row for row in self.rows.values() if row["role"] == role)

@@ -29,7 +29,8 @@ def begin(study: StudyConfig, store: Store) -> StudyConfig:
     if folder.exists():
         raise taken(study, folder)
     find(study, store)  # refuses earlier studies that cannot guide this one
-    folder.write(STUDY_FILE, _encoded(study))
+    with folder.changing():
+        folder.write(STUDY_FILE, _encoded(study))
     return study
 
 
@@ -112,12 +113,13 @@ def _replace(folder: StudyFolder, study: StudyConfig) -> None:
         )
     older = [_OLDER.fullmatch(entry.name) for entry in folder.location.entries()]
     number = 1 + max((int(found[1]) for found in older if found), default=0)
-    folder.write(f"study.{number}.yaml", folder.read(STUDY_FILE) or b"")
-    # Before the file: what was finished may have more to do by the new one, whatever happens after this.
-    if last.plain:
-        told = {**last.plain, "state": "stopped", "stop_reason": "its file was changed"}
-        folder.write(STATUS, json.dumps(told, indent=1).encode())
-    folder.write(STUDY_FILE, _encoded(study))
+    with folder.changing():
+        folder.write(f"study.{number}.yaml", folder.read(STUDY_FILE) or b"")
+        # Before the file: what was finished may have more to do by the new one, whatever happens after this.
+        if last.plain:
+            stopped = {**last.plain, "state": "stopped", "stop_reason": "its file was changed"}
+            folder.write(STATUS, json.dumps(stopped, indent=1).encode())
+        folder.write(STUDY_FILE, _encoded(study))
 
 
 def delete(folder: StudyFolder) -> None:
@@ -152,10 +154,10 @@ def differing(study: StudyConfig, folder: StudyFolder, where: str | None = None)
     other = "choose another name, as with --set name=…"
     resume = f"go on by this file with `cbe resume {folder.name} --file FILE`, or {other}"
     hint = resume if all(each.among(FREE_IN_A_STUDY) for each in found) else other
-    return told(where or folder.uri, found, hint)
+    return existing_differs(where or folder.uri, found, hint)
 
 
-def told(where: str, found: Sequence[Difference], hint: str) -> ConfigError:
+def existing_differs(where: str, found: Sequence[Difference], hint: str) -> ConfigError:
     """The differences between a study that exists and another of its name, as faults."""
     return ConfigError(
         [

@@ -1,4 +1,4 @@
-"""How a study of the store stands, whoever runs it: from its tables and its driver's last words."""
+"""How a study of the store stands, wherever it runs: from its tables and its driver's last words."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from math import isfinite
@@ -14,9 +16,10 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from cbe.configs import leader
-from cbe.errors import InputError
+from cbe.errors import CbeError, InputError
 from cbe.spec import StudyConfig
-from cbe.store.folder import Store, StudyFolder
+from cbe.store.folder import SUBMISSION, Store, StudyFolder
+from cbe.store.index import NOTHING, Known
 from cbe.store.rows import Row
 from cbe.store.states import COUNTED, UNDER_WAY, Status, current_trials, status
 from cbe.study.lifecycle import journal, load
@@ -28,6 +31,7 @@ _COLUMNS = (
 )
 _NUMBERS = ("objective", "last_test_error", "wall_s", "gpu_s", "cost_usd")
 _TIMES = ("started", "updated")
+_AT_ONCE = 16  # studies read
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Overview:
     study: str
     question: str
     state: str  # one of STUDY_STATES; queued, starting, stopping and failed as a service says
-    why: str | None  # it stopped, was interrupted or cannot be read
+    reason: str | None  # it stopped, was interrupted or cannot be read
     stage: str | None  # search or confirm
     search: StageProgress | None
     confirm: StageProgress | None
@@ -125,28 +129,94 @@ def in_order(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (row["role"] != "search", row["trial"]))
 
 
-def overviews(store: Store) -> Iterator[Overview]:
-    """Every study of the store, one that cannot be read included."""
-    for name in store.names():
-        try:
-            found = overview(store, name)
-        except InputError:  # deleted meanwhile
-            continue
-        yield found
+def overviews(store: Store) -> list[Overview]:
+    """Every study of the store, one that cannot be read included.
+
+    Of those at rest the index tells how they stand; what it does not know is noted there.
+    """
+    known = store.known()
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        looked = pool.map(lambda name: _look(store, name, known[name]), known)
+        found = {name: seen for name, seen in zip(known, looked, strict=True) if seen is not None}
+    news = {name: seen.note for name, seen in found.items() if seen.note is not None}
+    with suppress(CbeError):  # who may not write here reads more the next time
+        store.index.note((name, known[name], row) for name, row in news.items())
+    return [seen.overview for seen in found.values()]
+
+
+@dataclass(frozen=True)
+class _Look:
+    overview: Overview
+    note: Mapping[str, Any] | None = None  # for the index, where it does not have it
+
+
+def _look(store: Store, name: str, known: Known) -> _Look | None:
+    folder = store.study(name)
+    if (found := rested(folder, known)) is not None:
+        return _Look(found)
+    try:
+        stamp = stamp_of(folder)
+        found, last = _read(store, name)
+        return _Look(found, note(folder, found, last, stamp))
+    except InputError:  # deleted meanwhile
+        return None
+
+
+def rested(folder: StudyFolder, known: Known) -> Overview | None:
+    """How a study at rest stands by the index; None where it has to be looked at."""
+    return Overview.from_plain(json.loads(known.overview or "{}")) if is_current(folder, known) else None
+
+
+def is_current(folder: StudyFolder, known: Known) -> bool:
+    """Whether the index knows how a study rests."""
+    return known.at_rest and known.stamp == stamp_of(folder)
+
+
+def note(folder: StudyFolder, found: Overview, last: Status, stamp: str) -> Mapping[str, Any] | None:
+    """What the index may have of a study that was seen so; None where it may change at any time.
+
+    A driver of which nothing was heard for a while may be heard of again, so that its own word is needed.
+    """
+    if found.under_way or found.state == "unreadable" or last.plain.get("state") == "running":
+        return None
+    submission = folder.read(SUBMISSION)
+    return {
+        "state": found.state,
+        "stamp": stamp,
+        "overview": json.dumps(found.to_plain()),
+        "submission": submission.decode("utf-8", "replace") if submission else None,
+    }
+
+
+def settle(store: Store, name: str) -> None:
+    """Notes in the index how a study rests whose driver has just ended; else who lists the store does."""
+    known = store.index.of(name)
+    seen = _look(store, name, NOTHING)
+    if seen and seen.note:
+        store.index.note([(name, known, seen.note)])
+
+
+def stamp_of(folder: StudyFolder) -> str:
+    """What tells that files were changed behind our back: on a disk it costs next to nothing."""
+    return str(folder.stamp()) if folder.location.local else ""
 
 
 def overview(store: Store, name: str) -> Overview:
     """One study, also one that cannot be read; refuses a name that the store does not have."""
+    return _read(store, name)[0]
+
+
+def _read(store: Store, name: str) -> tuple[Overview, Status]:
     try:
         study, folder = load(store, name)
         last = status(folder)
-        return _overview(study, last, _rows(folder, last))
+        return _overview(study, last, _rows(folder, last)), last
     except InputError as error:
         if not store.study(name).exists():
             raise
         nothing = dict.fromkeys(Overview.__dataclass_fields__)
-        told: dict[str, Any] = {"study": name, "question": "", "state": "unreadable", "counts": {}}
-        return Overview(**{**nothing, **told, "why": str(error), "spent": Spent()})
+        unreadable: dict[str, Any] = {"study": name, "question": "", "state": "unreadable", "counts": {}}
+        return Overview(**{**nothing, **unreadable, "reason": str(error), "spent": Spent()}), Status({})
 
 
 def details(store: Store, name: str) -> Details:
@@ -188,7 +258,7 @@ def _overview(study: StudyConfig, last: Status, rows: Sequence[Row]) -> Overview
         study=study.name,
         question=study.question,
         state=last.state,
-        why=last.why,
+        reason=last.why,
         stage=_stage(last) or ("search" if search.done < search.total else "confirm" if most else None),
         search=search,
         confirm=StageProgress(_ended(confirmed), said.get("confirmations", most)),

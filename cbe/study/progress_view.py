@@ -1,4 +1,4 @@
-"""What a screen shows of a study, whoever runs it and wherever that is."""
+"""What a screen shows of a study, wherever it runs."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class Shown(Protocol):
 
 
 @dataclass
-class Told:
-    """A study that runs elsewhere, as was last told of it."""
+class DetailsView:
+    """A study that runs elsewhere, by its latest details."""
 
     details: Details
 
@@ -132,8 +132,8 @@ class Told:
         """A driver that runs has nothing to explain but that it stops."""
         about = self.details.overview
         if about.state == "stopping":
-            return about.why or "it was asked to stop"
-        return about.why if about.state in ("running", "stopped") else None
+            return about.reason or "it was asked to stop"
+        return about.reason if about.state in ("running", "stopped") else None
 
     @property
     def problem(self) -> str | None:
@@ -142,8 +142,8 @@ class Told:
     @property
     def said(self) -> list[str]:
         about = self.details.overview
-        if about.why and not self.stop_reason:
-            return [f"{about.state}: {about.why}"]
+        if about.reason and not self.stop_reason:
+            return [f"{about.state}: {about.reason}"]
         return [about.state] if about.state in ("queued", "starting") else []
 
 

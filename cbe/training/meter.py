@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -31,11 +33,11 @@ class Meter:
         self._bad = torch.where(first, torch.cat([self._one[None] * step, values]), self._bad)
 
     def pseudo_labels(
-        self, target: Tensor, weight: Tensor, kept: Tensor, agreement: float, truth: Tensor
+        self, target: Tensor, weight: Tensor, used: Tensor, agreement: float, truth: Tensor
     ) -> None:
-        """Takes in the pseudo-labels [N, K] used, the heads' weights [N, M] and what of them was kept [N]."""
+        """Takes in pseudo-labels [N, K], the heads' weights [N, M], and each one's weight in the loss [N]."""
         label, known = target.argmax(dim=1), truth >= 0
-        used = kept * known
+        used = used * known
         agreed = (weight.mean(dim=1) >= agreement - 1e-6).float()
         counts = [used.sum(), (used * (label == truth)).sum(), weight.mean(dim=1).sum(), agreed.sum()]
         self._sums[len(TERMS) + 1 :] += torch.stack([*counts, self._one * len(truth)])
@@ -73,14 +75,15 @@ class Meter:
         matrix: list[list[float]] = total.view(side, side).tolist()
         return matrix
 
-    def state_dict(self) -> dict[str, Tensor]:
-        return {"sums": self._sums, "confusion": self._confusion}
+    def state_dict(self) -> dict[str, Any]:
+        return {"names": [*TERMS, *COUNTS], "sums": self._sums, "confusion": self._confusion}
 
-    def load_state_dict(self, state: dict[str, Tensor] | None) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on with these sums; one that the checkpoint does not have begins at 0."""
         self.reset()
-        if state is not None:
-            self._sums += state["sums"].to(self._sums.device)
-            self._confusion += state["confusion"].to(self._confusion.device)
+        sums = dict(zip(state["names"], state["sums"].to(self._sums.device), strict=True))
+        self._sums += torch.stack([sums.get(name, 0 * self._one) for name in (*TERMS, *COUNTS)])
+        self._confusion += state["confusion"].to(self._confusion.device)
 
     def reset(self) -> None:
         self._sums.zero_()

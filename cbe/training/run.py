@@ -121,4 +121,4 @@ class Run:
             self.past.load_state_dict(state["past"])
         self.batches.load_state_dict(state["batches"])
         self.generator.set_state(state["augmenter"])
-        self.meter.load_state_dict(state.get("meter"))  # which older checkpoints do not have
+        self.meter.load_state_dict(state["meter"])

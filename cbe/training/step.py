@@ -29,15 +29,15 @@ def train_step(run: Run) -> None:
         weight = run.policy(p, world.gather(p), batch.all_indices)  # 𝒯(max p[i,2,m] ≥ τ), [μB, M]
         p = sharpened(p, config.method.temperature or 1.0)
         if config.heads == 1:  # no ensemble: the method as it was published
-            target, kept = p[:, 0], weight[:, 0]
+            target, used = p[:, 0], weight[:, 0]
             L["unlabeled"] = method.loss(student.logits, p, weight)
         else:
             target = losses.ensemble_target(p, weight, loss.target, loss.agreement)  # P̄[i,2], eq. 2
-            kept = target.sum(dim=1)
+            used = target.sum(dim=1)
             L["unlabeled"] = losses.ensemble(student.logits, target)  # L_e, eq. 3
         if method.extra and config.method.fairness:
             L["fairness"] = method.extra(run.policy, student.logits, weight, world)
-        run.meter.pseudo_labels(target, weight, kept, loss.agreement, batch.truth)
+        run.meter.pseudo_labels(target, weight, used, loss.agreement, batch.truth)
     private = (student or labeled).private  # without unlabeled images the labeled ones must do
     if loss.weights.lb and private is not None:
         private = world.gather(private) if loss.lb_pairs == "ring" else private  # `ring` is over the batch

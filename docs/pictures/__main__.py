@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from cbe.report.page.render import write_report
+from cbe.report.page.render import render
 from cbe.store.folder import Store
 from docs.pictures.pages import SHOTS, browser, take
 from docs.pictures.record import RECORD
@@ -31,7 +31,7 @@ def _pages() -> dict[str, Any]:
     shown = {}
     with TemporaryDirectory() as folder, browser() as started:
         report = Path(folder, "quickstart.html")
-        write_report(Store.open(str(RECORD.parent)).study(RECORD.name), report)
+        report.write_text(render(Store.open(str(RECORD.parent)).study(RECORD.name)), "utf-8")
         for name, shot in SHOTS.items():
             for theme in THEMES:
                 png, shown[name] = take(started, report, shot, theme)

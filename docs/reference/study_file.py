@@ -11,8 +11,10 @@ from pydantic_core import PydanticUndefined
 
 from cbe.spec import Parameter, StudyConfig
 from cbe.spec.backbones import BACKBONES
+from cbe.spec.ensembles import ENSEMBLES
+from cbe.spec.methods import METHODS
 from cbe.spec.parameters import KINDS
-from cbe.spec.registry import ENSEMBLES, METHODS, SOURCES
+from cbe.spec.registry import SOURCES
 from docs.reference.comments import comments
 from docs.reference.markdown import code, sentence, table
 

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.landscape import FOLDER, plans
 from benchmarks.replay import BASE, PAPER, Draw, Landscape, Replay
-from benchmarks.search import _study, _summary, is_wrong
+from benchmarks.search import CONTENDERS, PARTS, _study, _summary, chosen_parts, is_wrong
 from cbe.store.rows import pair_of
 
 
@@ -75,3 +75,10 @@ def test_a_verdict_is_wrong_where_the_truth_contradicts_it() -> None:
     assert is_wrong("better", 0.001, 0.01) and is_wrong("worse", -0.001, 0.01)
     assert is_wrong("equivalent", 0.02, 0.01) and not is_wrong("equivalent", 0.005, 0.01)
     assert not is_wrong("undecided", 0.5, 0.01) and not is_wrong("better", -0.02, 0.01)
+
+
+def test_verdicts_and_the_time_of_a_suggestion_can_be_measured_alone() -> None:
+    assert chosen_parts(()) == (list(CONTENDERS), list(PARTS))
+    assert chosen_parts(["verdicts"]) == ([], ["verdicts"])
+    assert chosen_parts(["suggestion", "PriorBand"]) == (["NePS: PriorBand"], ["suggestion"])
+    assert chosen_parts(["race"])[1] == [] and "race + TPE" in chosen_parts(["race"])[0]

@@ -9,210 +9,29 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import boto3
 import pytest
-import yaml
 from moto.server import ThreadedMotoServer
 
-from cbe.errors import ConfigError, InputError
-from cbe.spec import StudyConfig, TrainConfig, read_config
+from cbe.spec import TrainConfig, read_config
 from cbe.ssl import resolve
 from cbe.store.folder import Store, StudyFolder
-from cbe.store.states import STATUS, status
+from cbe.store.states import STATUS
 from cbe.study.control import Claim
 from cbe.study.lifecycle import amend, begin, load
 from cbe.study.overview import details, overviews
 from tests.conftest import Cbe
+from tests.heads_study import PLAIN, ROWS, base, config, finished_study, row, write
 from tests.made import Made
 from tests.made import status as write_status
-
-PLAIN: dict[str, Any] = {
-    "name": "heads",
-    "question": "Do [bold]more[/bold] heads help?",
-    "data": {"labels": 40, "validation": 200},
-    "model": {"name": "wrn-10-1", "bn_momentum": 0.05},
-    "training": {
-        **{"steps": 40, "eval_every": 20, "batch_size": 8, "unlabeled_ratio": 2},
-        **{"lr": 0.06, "ema": 0.9},
-    },
-    "scheduler": {"name": "asha", "grace": 20, "reduction": 2},
-    "search": {"ensemble.heads": {"int": [2, 8]}, "loss.weights.lb": {"float": [0.1, 10], "log": True}},
-    "budget": {"trials": 4},
-    "confirm": {"configs": 1, "runs": 2},
-}
-
-
-def write(path: Path, **changes: Any) -> Path:
-    path.write_text(yaml.safe_dump(PLAIN | changes))
-    return path
-
-
-def config(**changes: Any) -> StudyConfig:
-    return StudyConfig.model_validate(PLAIN | changes)
-
-
-def row(trial: str, error: float | None, **columns: Any) -> dict[str, Any]:
-    """A trial that was trained to its end, or is whatever `columns` say."""
-    own: dict[str, Any] = {
-        "trial": trial,
-        "role": "confirm" if trial.startswith("c") else "search",
-        "state": "completed",
-        "config_id": "aaaaaaaaaaaa",
-        "params": '{"loss.weights.lb": 0.25, "ensemble.heads": 4}',
-        "config": json.dumps(read_config(TrainConfig, settings=["ensemble.heads=4"]).to_plain()),
-        "seed": 0,
-        "label_split": 0,
-        "objective": error,
-        "last_test_error": None if error is None else error + 0.01,
-        "step": 40,
-        "steps": 40,
-        "wall_s": 12.0,
-        "updated": datetime(2026, 1, 2, 3, 4, tzinfo=UTC),
-    }
-    return own | columns
-
-
-def base(trial: str, error: float, **columns: Any) -> dict[str, Any]:
-    return row(trial, error, preset="base", config_id="bbbbbbbbbbbb", params="{}", **columns)
-
-
-ROWS = [
-    base("t0000", 0.5),
-    row("t0001", 0.25),
-    row("t0002", 0.8, state="pruned", step=20, config_id="cccccccccccc", params='{"ensemble.heads": 2}'),
-    row(
-        "t0003",
-        None,
-        state="failed",
-        step=20,
-        config_id="dddddddddddd",
-        params='{"ensemble.heads": 8}',
-        error_class="NonFiniteLoss",
-        error_text="loss [red]is[/red] not finite\x1b[2J\nat step 20",
-    ),
-    *(base(f"c000{n}", 0.5 + 0.01 * n, seed=1 + n, label_split=1 + n) for n in range(2)),
-    *(row(f"c000{2 + n}", 0.3 + 0.02 * n, seed=1 + n, label_split=1 + n) for n in range(2)),
-]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> StudyFolder:
     """A study that has finished, in the store `results`."""
-    store = Store.open(str(tmp_path / "results"))
-    begin(config(), store)
-    made = store.study("heads")
-    made.append("trials", ROWS)
-    made.write(STATUS, json.dumps({"state": "finished", "stage": "finished", "confirmations": 4}).encode())
-    return made
-
-
-# --- the study's file ---------------------------------------------------------------------------------------
-
-
-def test_a_study_begins_with_its_file_in_the_store_and_reads_back_as_it_was(tmp_path: Path) -> None:
-    store = Store.open(str(tmp_path))
-    asked = StudyConfig.model_validate({"name": "all-defaults", "question": "Größer?"})
-    begin(asked, store)
-    found, folder = load(store, "all-defaults")
-    assert found == asked and folder.exists()
-    assert "Größer?" in (tmp_path / "all-defaults/study.yaml").read_text("utf-8")
-
-
-def test_a_name_that_is_taken_by_the_same_study_is_told_with_what_to_do(
-    folder: StudyFolder, tmp_path: Path
-) -> None:
-    store = Store.open(str(tmp_path / "results"))
-    with pytest.raises(InputError, match="exists already; it is finished: see `cbe best heads`"):
-        begin(config(storage="elsewhere"), store)
-    folder.delete(STATUS)
-    with pytest.raises(InputError, match="exists already; continue it with `cbe resume heads`"):
-        begin(config(storage="elsewhere"), store)
-
-
-def test_a_name_that_is_taken_by_another_study_is_refused_with_every_difference(
-    folder: StudyFolder, tmp_path: Path
-) -> None:
-    store = Store.open(str(tmp_path / "results"))
-    before = folder.read("study.yaml")
-    with pytest.raises(ConfigError) as refused:
-        begin(config(budget={"trials": 9}, question=""), store)
-    assert "`cbe resume heads --file FILE`, or choose another name" in str(refused.value)
-    assert "budget.trials: stored is 4, now it is 9" in str(refused.value)
-    assert "question: stored is 'Do [bold]more[/bold] heads help?', now it is ''" in str(refused.value)
-    with pytest.raises(ConfigError) as refused:
-        begin(config(data={"labels": 80, "validation": 200}), store)
-    assert "data.labels: stored is 40, now it is 80" in str(refused.value)
-    assert "resume" not in str(refused.value)  # it would be refused there too
-    assert folder.read("study.yaml") == before
-
-
-def test_an_unknown_study_is_met_with_the_nearest_name(folder: StudyFolder, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds no study haeds; did you mean heads"):
-        load(Store.open(str(tmp_path / "results")), "haeds")
-    with pytest.raises(InputError, match="holds no study heads; start one with `cbe run FILE`"):
-        load(Store.open(str(tmp_path / "nowhere")), "heads")
-
-
-def test_a_study_goes_on_unchanged_where_nothing_is_said(folder: StudyFolder) -> None:
-    assert amend(folder) == config()
-    assert status(folder).state == "finished"
-    assert not (Path(folder.uri) / "study.1.yaml").exists()
-
-
-def test_what_a_study_searches_and_spends_may_change_and_older_files_are_kept(
-    folder: StudyFolder, tmp_path: Path
-) -> None:
-    original = folder.read("study.yaml")
-    file = write(tmp_path / "edited.yaml", search={"ensemble.heads": [2, 4]}, seeds=[0, 1], sampler="random")
-    changed = amend(folder, file=file, settings=["budget.trials=9", "resources.cpus=2"])
-    assert (changed.budget.trials, changed.seeds, changed.sampler.name) == (9, (0, 1), "random")
-    assert load(Store.open(str(tmp_path / "results")), "heads")[0] == changed
-    assert folder.read("study.1.yaml") == original
-    assert amend(folder, settings=["budget.trials=12"]).trials == 12
-    assert folder.read("study.1.yaml") == original and folder.read("study.2.yaml") is not None
-
-
-def test_a_finished_study_that_was_changed_has_more_to_do(folder: StudyFolder) -> None:
-    amend(folder, settings=["budget.trials=9"])
-    assert status(folder).state == "stopped"
-
-
-def test_what_its_trials_compute_may_not_change_and_all_of_it_is_named(
-    folder: StudyFolder, tmp_path: Path
-) -> None:
-    file = write(
-        tmp_path / "edited.yaml",
-        data={"labels": 80, "validation": 200},
-        objective="validation_loss",
-        method="uda",
-        budget={"trials": 9},
-    )
-    with pytest.raises(ConfigError) as refused:
-        amend(folder, file=file)
-    assert [fault.where for fault in refused.value.faults] == ["data.labels", "method.name", "objective"]
-    assert "the study was started with 40, now it is 80" in str(refused.value)
-    assert "begin a study of another name" in str(refused.value)
-    assert load(Store.open(str(tmp_path / "results")), "heads")[0] == config()
-
-
-def test_where_images_lie_and_trials_run_may_change(folder: StudyFolder) -> None:
-    assert amend(folder, settings=["data.root=/elsewhere", "training.device=cpu"]).data.root == "/elsewhere"
-
-
-def test_the_file_of_another_study_is_refused(folder: StudyFolder, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"other.yaml: is of study other, not heads"):
-        amend(folder, file=write(tmp_path / "other.yaml", name="other"))
-
-
-def test_the_file_of_a_running_study_is_not_changed(folder: StudyFolder) -> None:
-    before = folder.read("study.yaml")
-    with Claim(folder), pytest.raises(InputError, match="is running, and its file is not changed meanwhile"):
-        amend(folder, settings=["budget.trials=9"])
-    assert folder.read("study.yaml") == before
+    return finished_study(tmp_path / "results")
 
 
 @pytest.fixture
@@ -566,4 +385,4 @@ def test_a_cluster_that_does_not_answer_is_told_at_once_and_leaves_no_study(
     (tmp_path / "a.yaml").write_text("name: a\n")
     done = cbe_("run", "a.yaml", "--address", "127.0.0.1:1")
     assert done.code == 2 and "no Ray cluster at 127.0.0.1:1" in done.err
-    assert not list((tmp_path / "results").glob("*"))
+    assert not list((tmp_path / "results").glob("a"))

@@ -27,7 +27,7 @@ from cbe.store.folder import Store
 from cbe.store.states import STATUS
 from cbe.study.lifecycle import begin
 from cbe.study.overview import Details, details
-from cbe.study.progress_view import Shown, Told
+from cbe.study.progress_view import DetailsView, Shown
 from tests.cli.progress.test_live import Study, words
 from tests.conftest import Cbe
 from tests.made import Made, finished, status
@@ -87,11 +87,11 @@ def test_the_panel_from_elsewhere_is_that_of_the_driver(
     study: Study, happens: Callable[[Study], None]
 ) -> None:
     happens(study)
-    assert lines(Told(told(study))) == lines(study.progress)
+    assert lines(DetailsView(told(study))) == lines(study.progress)
 
 
 def test_the_lines_from_elsewhere_are_those_of_the_driver(study: Study) -> None:
-    far = Told(told(study))
+    far = DetailsView(told(study))
     here_log, far_log = Log(study.progress), Log(far)
     for happens in (in_the_search, while_it_stops, lambda study: study.ledger.settle()):
         happens(study)
@@ -108,12 +108,12 @@ def seen(study: Study, **changes: Any) -> Details:
 
 
 def test_a_study_that_waits_says_what_for(study: Study) -> None:
-    far = Told(seen(study, state="queued", why="place 2 in the queue", elapsed_s=None))
+    far = DetailsView(seen(study, state="queued", reason="place 2 in the queue", elapsed_s=None))
     drawn = " ".join(lines(far))
     assert "small · queued" in drawn and "queued: place 2 in the queue" in drawn and "pace" not in drawn
     log = Log(far)
     assert list(log.lines(0)) == ["queued: place 2 in the queue"]
-    far.details = seen(study, state="starting", why=None)
+    far.details = seen(study, state="starting", reason=None)
     assert list(log.lines(1)) == ["starting"]
     far.details = told(study)
     assert list(log.lines(2)) == []
@@ -121,7 +121,7 @@ def test_a_study_that_waits_says_what_for(study: Study) -> None:
 
 def test_a_study_that_is_asked_to_stop_says_so_in_the_log(study: Study) -> None:
     study.start()
-    far = Told(told(study))
+    far = DetailsView(told(study))
     log = Log(far)
     far.details = seen(study, state="stopping")
     assert list(log.lines(0)) == ["stopping: it was asked to stop; running trials keep their last checkpoint"]

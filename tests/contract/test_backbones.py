@@ -16,7 +16,7 @@ from cbe.nn import backbones, build
 from cbe.nn.cost import cost
 from cbe.spec import Network, TrainConfig
 from cbe.spec.backbones import BACKBONES, Backbone, backbone_of
-from cbe.spec.registry import ENSEMBLES
+from cbe.spec.ensembles import ENSEMBLES
 from cbe.spec.search import default_search
 from cbe.training.run import Run
 from cbe.training.step import train_step

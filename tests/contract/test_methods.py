@@ -10,12 +10,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cbe.data import Dataset
-from cbe.errors import ConfigError
 from cbe.nn import Prediction
-from cbe.spec import TrainConfig, read_config
-from cbe.spec.registry import ENSEMBLES, METHODS, Entry
-from cbe.ssl import Method
-from cbe.ssl.thresholds import Fixed, Shape
+from cbe.spec.ensembles import ENSEMBLES
+from cbe.spec.methods import METHODS
 from cbe.training.loop import Snapshot, train
 from cbe.training.run import Run
 from cbe.training.step import teach, train_step
@@ -65,29 +62,6 @@ def test_unlabeled_images_alone_move_every_parameter(method: str, ensemble: str,
     train_step(run)
     for name, parameter in run.network.named_parameters():
         assert parameter.grad is not None and parameter.grad.abs().max() > 0, f"{name} gets no gradient"
-
-
-class Patient(Fixed):
-    """A policy that somebody adds, with a setting."""
-
-    def __init__(self, shape: Shape) -> None:
-        super().__init__(shape)
-        self.momentum = shape.settings.momentum
-
-
-PATIENT = Method(policy=Patient)
-
-
-def test_a_method_that_somebody_adds_takes_the_settings_of_its_line_in_the_registry(
-    monkeypatch: pytest.MonkeyPatch, digits: Dataset
-) -> None:
-    monkeypatch.setitem(METHODS, "patient", Entry(f"{__name__}:PATIENT", ("method.momentum",)))
-    run = Run(small(method={"name": "patient", "momentum": 0.5}), digits)
-    train_step(run)
-    assert run.policy.momentum == 0.5
-    read_config(TrainConfig, settings=["method=patient", "method.momentum=0.5"])
-    with pytest.raises(ConfigError, match="patient takes no threshold"):
-        read_config(TrainConfig, settings=["method=patient", "method.threshold=0.5"])
 
 
 class NoReads(TorchDispatchMode):

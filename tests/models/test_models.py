@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
-import os
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,100 +16,24 @@ import torch
 import yaml
 from PIL import Image
 from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from cbe.cli import main
-from cbe.cli.models import _tell
 from cbe.data import Dataset, open_dataset
 from cbe.errors import DataError, InputError
-from cbe.models import calibration
-from cbe.models.about import About
 from cbe.models.export import export_model
 from cbe.models.files import Answer, Unreadable, predict_files
 from cbe.models.model import Model
 from cbe.models.trials import find
 from cbe.report.lookup import read_study
-from cbe.spec import StudyConfig, TrainConfig
-from cbe.spec.identity import config_id
+from cbe.spec import TrainConfig
 from cbe.ssl import resolve
 from cbe.store.folder import STUDY_FILE, Store, StudyFolder
 from cbe.training import checkpoint
 from cbe.training.evaluate import Evaluator
-from cbe.training.loop import Snapshot, train
 from cbe.training.run import Run
 from tests.conftest import small
-
-ENSEMBLES = {
-    "single": {"kind": "single"},
-    "temporal": {"kind": "temporal"},
-    "multihead": {"kind": "multihead", "heads": 3},
-    "channel": {"kind": "channel", "heads": 3},
-    "model": {"kind": "model", "heads": 2},
-}
-TRAINING = {"steps": 20, "eval_every": 10, "eval_batch": 64, "lr": 0.1}  # validation in two uneven batches
-
-
-def study_at(store: Path, config: TrainConfig) -> StudyFolder:
-    """An empty study whose trials are of this config."""
-    folder = Store.open(str(store)).study("first")
-    plain = {"name": "first", **config.to_plain(), "ensemble": {"kind": "channel"}}
-    study = StudyConfig.model_validate({key: plain[key] for key in ("name", "data", "model", "training")})
-    folder.write(STUDY_FILE, yaml.safe_dump(study.to_plain()).encode())
-    return folder
-
-
-def add(folder: StudyFolder, trial: str, config: TrainConfig, data: Dataset, **known: Any) -> None:
-    """Trains one trial and records it as a study does: checkpoint, curve and row."""
-    config = resolve(config)
-    last: dict[str, Any] = {}
-
-    def report(metrics: dict[str, Any], snapshot: Snapshot) -> None:
-        local = Path(folder.path(f"checkpoints/{trial}/{snapshot.step:09d}.pt"))
-        snapshot.save(local)
-        row = {name: metrics[name] for name in ("step", "validation_error", "test_error") if name in metrics}
-        folder.append("metrics", [{"trial": trial, **row}])
-        last.update(row, checkpoint=f"checkpoints/{trial}/{local.name}")
-
-    train(config, data, report)
-    row = {
-        **{"trial": trial, "role": "search", "state": "completed", "params": "{}", "device": "cpu"},
-        **{"config_id": config_id(config), "config": json.dumps(config.to_plain())},
-        **{"seed": 0, "label_split": config.data.label_split, "split": data.split.digest},
-        **{"objective": last["validation_error"], "values": [last["validation_error"]]},
-        **{"step": last["step"], "checkpoint": last["checkpoint"]},
-        **{"versions": json.dumps({"torch": torch.__version__}), "git_commit": "abc"},
-    }
-    folder.append("trials", [row | known])
-
-
-@pytest.fixture(scope="module")
-def studied(tmp_path_factory: pytest.TempPathFactory) -> StudyFolder:
-    """A study with one trial of every ensemble, called by its name."""
-    configs = {kind: small(ensemble=given, training=TRAINING) for kind, given in ENSEMBLES.items()}
-    folder = study_at(tmp_path_factory.mktemp("store"), configs["single"])
-    data = open_dataset(configs["single"].data)
-    for trial, config in configs.items():
-        add(folder, trial, config, data)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def exported(studied: StudyFolder, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The channel ensemble, in every format; tests may not change it."""
-    out = tmp_path_factory.mktemp("models") / "channel"
-    return export_model(studied, out, "channel", ("onnx", "torch")).folder
-
-
-@pytest.fixture
-def own(exported: Path, tmp_path: Path) -> Path:
-    """A copy of the model that a test may damage."""
-    return Path(shutil.copytree(exported, tmp_path / "own"))
-
-
-@pytest.fixture(scope="module")
-def pixels(digits: Dataset) -> Tensor:
-    return torch.tensor(digits.validation.images)
+from tests.models.trained import ENSEMBLES, TRAINING, add, study_at
 
 
 def evaluated(folder: StudyFolder, trial: str, data: Dataset) -> Tensor:
@@ -181,37 +102,6 @@ def test_no_exported_file_names_a_place_on_this_machine(exported: Path) -> None:
     here = str(Path(cbe.__file__).parent).encode()
     for file in exported.iterdir():
         assert here not in file.read_bytes(), file
-
-
-def test_calibration_lowers_the_loss_and_keeps_every_label(
-    exported: Path, digits: Dataset, pixels: Tensor
-) -> None:
-    model = Model.load(exported)
-    said, labels, fitted = (
-        model.predict(pixels),
-        torch.tensor(digits.validation.labels),
-        model.about.calibration,
-    )
-    loss = torch.nn.functional.nll_loss
-    before, after = (loss(probs.double().log(), labels).item() for probs in (said.probs, said.calibrated))
-    assert (fitted.nll_before, fitted.nll_after) == pytest.approx((before, after))
-    assert after < before and fitted.n == 100 and fitted.temperature != 1
-    assert torch.equal(said.calibrated.argmax(dim=1), said.labels)
-    for temperature in (0.9, 1.1):  # no neighbour is better
-        other = calibration.calibrated(said.probs, temperature * fitted.temperature)
-        assert calibration.loss(other, labels) > after
-
-
-def test_a_temperature_of_overconfident_predictions_is_found_and_stays_bounded() -> None:
-    generator = torch.Generator().manual_seed(0)
-    honest = torch.randn(5000, 4, generator=generator).softmax(dim=1)
-    labels = honest.multinomial(1, generator=generator)[:, 0]
-    sharp = calibration.calibrated(honest, 1 / 3)
-    fitted = calibration.fit(sharp, labels)
-    assert fitted.temperature == pytest.approx(3, rel=0.1)
-    assert fitted.ece_before > 0.1 > 0.03 > fitted.ece_after
-    right = calibration.fit(honest, honest.argmax(dim=1))
-    assert right.temperature == pytest.approx(calibration.COLDEST, rel=0.01)
 
 
 def rows_of(folder: StudyFolder, runs: dict[str, tuple[str, float, float]], **known: Any) -> None:
@@ -376,114 +266,6 @@ def test_formats_that_there_are_not_are_refused_before_any_work(
         export_model(studied, tmp_path / "out", formats=["onnx"])
 
 
-Change = Callable[[dict[str, Any]], object]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda plain: plain.update(format=2), "of format 2, written by a newer cbe-studies"),
-        (lambda plain: plain.update(format="1"), "format: Input should be 1"),
-        (lambda plain: plain.update(extra=1), "extra: Extra inputs are not permitted"),
-        (lambda plain: plain.pop("classes"), "classes: Field required"),
-        (lambda plain: plain["classes"].append("0"), "wanted every name once"),
-        (
-            lambda plain: plain["classes"].append("ten"),
-            r"classify.bias is float32 \[3, 10\].*wants.*\[3, 11\]",
-        ),
-        (lambda plain: plain["std"].append(1.0), "mean and std: wanted 1 values each"),
-        (lambda plain: plain.update(std=[0.0]), "std.0: Input should be greater than 0"),
-        (lambda plain: plain["image"].update(height=10**9), "image.height"),
-        (lambda plain: plain["calibration"].update(temperature=float("nan")), "calibration.temperature"),
-        (lambda plain: plain["config"]["ensemble"].update(kind="os.system"), "no ensemble of that name"),
-        (lambda plain: plain["config"]["model"].update(name="wrn-1000-64"), "too small for wrn-1000-64"),
-        (lambda plain: plain["config"]["ensemble"].update(heads=2), r"classify.bias is float32 \[3, 10\]"),
-        (lambda plain: plain.update(weights_sha256="0" * 64), "damaged, or another model's"),
-    ],
-)
-def test_a_foreign_description_is_refused(own: Path, change: Change, message: str) -> None:
-    plain = json.loads((own / "model.json").read_text())
-    change(plain)
-    (own / "model.json").write_text(json.dumps(plain))
-    with pytest.raises(InputError, match=message):
-        Model.load(own)
-
-
-FOREIGN = {
-    **{"empty": b"", "open": b"{", "list": b"[]", "null": b"null", "no text": b"\xff\xfe"},
-    **{"deep": b"[" * 100_000, "bare": b'{"format": 1}', "large": b" " * (2**24 + 1)},
-}
-
-
-@pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN)
-def test_what_is_no_description_is_refused(own: Path, content: bytes) -> None:
-    (own / "model.json").write_bytes(content)
-    with pytest.raises(InputError, match=r"model\.json: "):
-        Model.load(own)
-
-
-def replaced(own: Path, content: bytes) -> None:
-    """Puts other weights into a model, with a description that vouches for them."""
-    (own / "model.safetensors").write_bytes(content)
-    plain = json.loads((own / "model.json").read_text())
-    plain["weights_sha256"] = hashlib.sha256(content).hexdigest()
-    (own / "model.json").write_text(json.dumps(plain))
-
-
-def test_weights_that_are_damaged_or_another_networks_are_refused(own: Path) -> None:
-    content = (own / "model.safetensors").read_bytes()
-    (own / "model.safetensors").write_bytes(content[:-1])
-    with pytest.raises(InputError, match="damaged, or another model's; export it again"):
-        Model.load(own)
-    (own / "model.safetensors").write_bytes(content[:1000])
-    with pytest.raises(InputError, match="truncated"):
-        Model.load(own)
-    state: dict[str, Any] = {"state": {"weight": torch.zeros(200_000)}}
-    pickled = io.BytesIO()
-    torch.save(state, pickled)
-    for forged in (content[:-1], b"\xff" * len(content), pickled.getvalue()):
-        replaced(own, forged)
-        with pytest.raises(InputError, match="no weights in safetensors"):
-            Model.load(own)
-    weights = load_tensors(content)
-    bias = weights["classify.bias"]
-    for changed, message in (
-        ({name: tensor for name, tensor in weights.items() if name != "classify.bias"}, "bias is missing"),
-        (weights | {"more": bias.clone()}, r"more is float32 \[3, 10\]; its config wants missing"),
-        (weights | {"classify.bias": bias.T.contiguous()}, r"bias is float32 \[10, 3\]"),
-        (weights | {"classify.bias": bias.double()}, "bias is float64"),
-    ):
-        replaced(own, save_tensors(changed))
-        with pytest.raises(InputError, match=message):
-            Model.load(own)
-    replaced(own, content + b"\0" * 2**24)
-    with pytest.raises(InputError, match="more than the"):
-        Model.load(own)
-
-
-def test_weights_without_numbers_give_an_error_instead_of_an_answer(own: Path, pixels: Tensor) -> None:
-    weights = load_tensors((own / "model.safetensors").read_bytes())
-    weights["norm.running_var"].fill_(-1)
-    replaced(own, save_tensors(weights))
-    with pytest.raises(InputError, match="lead to no numbers"):
-        Model.load(own).predict(pixels)
-
-
-def test_what_is_no_model_folder_is_refused_and_a_pipe_is_not_waited_for(own: Path, tmp_path: Path) -> None:
-    assert isinstance(Model.load(own / "model.safetensors").about, About)
-    for path, message in (
-        (own / "model.onnx", "is no exported model"),
-        (tmp_path / "none", "there is nothing of that name"),
-        (tmp_path, r"model\.json: cannot be read \(No such file"),
-    ):
-        with pytest.raises(InputError, match=message):
-            Model.load(path)
-    (own / "model.json").unlink()
-    os.mkfifo(own / "model.json")
-    with pytest.raises(InputError, match="not a plain file"):
-        Model.load(own)
-
-
 def test_pixels_of_another_kind_are_refused_and_none_at_all_are_fine(exported: Path, pixels: Tensor) -> None:
     model = Model.load(exported)
     for wrong in (pixels.float(), pixels[0], pixels.repeat(1, 3, 1, 1), pixels[:, :, :4]):
@@ -525,7 +307,7 @@ def test_files_are_decoded_into_the_models_shape_and_a_broken_one_costs_no_other
         assert answers[index].label == str(said.labels[index].item())
         assert answers[index].probability == pytest.approx(said.probs[index].max().item(), abs=1e-6)
         assert answers[index].confidence == pytest.approx(said.calibrated[index].max().item(), abs=1e-6)
-    lost = {Path(each.file).name: each.why for each in found if isinstance(each, Unreadable)}
+    lost = {Path(each.file).name: each.reason for each in found if isinstance(each, Unreadable)}
     assert lost.keys() == {"b broken.png", "none.png", "empty"}
     assert "no image of a known format" in lost["b broken.png"]
     assert "there is no such file" in lost["none.png"] and "no image in it" in lost["empty"]
@@ -539,7 +321,7 @@ def test_a_model_of_images_that_are_not_square_takes_only_its_own_shape(own: Pat
         Image.new("L", size).save(tmp_path / name)
     fits, other = predict_files(Model.load(own), [tmp_path / "fits.png", tmp_path / "other.png"], batch=1)
     assert isinstance(fits, Answer) and isinstance(other, Unreadable)
-    assert "is 8×16; the model takes 16×8; resize it" in other.why
+    assert "is 8×16; the model takes 16×8; resize it" in other.reason
 
 
 @pytest.fixture
@@ -557,17 +339,6 @@ def cbe(
         return ended.value.code or 0, printed.out, printed.err  # type: ignore[return-value]
 
     return run
-
-
-def test_a_temperature_of_few_images_is_not_to_be_relied_on(
-    studied: StudyFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    done = export_model(studied, tmp_path / "single", "single")
-    for n, told in ((49, True), (50, False)):
-        fitted = done.about.calibration.model_copy(update={"n": n})
-        _tell(replace(done, about=done.about.model_copy(update={"calibration": fitted})))
-        said = " ".join(capsys.readouterr().err.split())
-        assert (f"{n} images are few for a temperature: do not rely on confidences." in said) == told
 
 
 def test_a_model_is_exported_and_used_from_the_command_line(

@@ -25,6 +25,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 READMES = (ROOT / "README.md", ROOT / "cluster" / "README.md")
 FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>\w+)\n(?P<text>.*?)^ *```$", re.DOTALL | re.MULTILINE)
+VARIABLE = re.compile(r"\bCBE_[A-Z_]+\b")
 COMMANDS = dict(commands.commands())
 
 
@@ -72,6 +73,13 @@ def test_every_command_and_option_is_described(name: str) -> None:
         if parameter.param_type_name == "option":
             assert all(f"`{option}`" in section for option in parameter.opts)
         assert parameter.help, f"{name} {parameter.name} has no help"
+
+
+def test_every_variable_of_the_environment_is_described() -> None:
+    read = {name for path in (ROOT / "cbe").rglob("*.py") for name in VARIABLE.findall(path.read_text())}
+    rows = re.findall(r"^\| `(CBE_\w+)` \|", (ROOT / "docs" / "cli.md").read_text(), re.MULTILINE)
+    assert "CBE_STORE" in read
+    assert sorted(rows) == sorted(read)
 
 
 def test_every_route_of_the_service_is_described() -> None:

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from cbe.report.best import best
-from cbe.report.page.render import write_report
+from cbe.report.page.render import render
 from cbe.spec import TrainConfig, read_config
 from cbe.store.folder import StudyFolder
 from tests.browser import Shown
@@ -55,7 +55,7 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Open]:
 
     def opened(folder: StudyFolder, before: str = "", **options: Any) -> Seen:
         path = tmp_path / "report.html"
-        write_report(folder, path)
+        path.write_text(render(folder), "utf-8")
         contexts.append(browser.new_context(**options))
         page = contexts[-1].new_page()
         if before:
@@ -76,7 +76,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 def seen(browser: Browser, made: Made, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     """The finished study's page, for tests that leave it as they found it."""
     path = tmp_path_factory.mktemp("page") / "made.html"
-    write_report(made.folder, path)
+    path.write_text(render(made.folder), "utf-8")
     context = browser.new_context(color_scheme="light", reduced_motion="reduce")
     yield Seen(context.new_page(), path)
     context.close()

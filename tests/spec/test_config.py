@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from cbe.errors import CbeError, CheckpointError, ConfigError, DataError, Fault, InputError, NonFiniteLoss
 from cbe.spec import TrainConfig, read_config
-from cbe.spec.registry import ENSEMBLES, METHODS
+from cbe.spec.ensembles import ENSEMBLES
+from cbe.spec.methods import METHODS
 from cbe.ssl import method_of, resolve
 
 FAULTY = """\

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from cbe.spec import StudyConfig, TrainConfig
+from cbe.spec.ensembles import ENSEMBLES
 from cbe.spec.identity import column_types, columns, config_id
-from cbe.spec.registry import ENSEMBLES
 from cbe.ssl import resolve
 
 

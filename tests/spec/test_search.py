@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from cbe.errors import ConfigError
 from cbe.spec import Parameter, StudyConfig, TrainConfig, read_config
 from cbe.spec.conditions import applies
-from cbe.spec.files import Faults
-from cbe.spec.registry import ENSEMBLES, METHODS, load
-from cbe.spec.rules import MOST_CORNERS
+from cbe.spec.ensembles import ENSEMBLES, WITH_HEADS
+from cbe.spec.faults import Faults
+from cbe.spec.methods import METHODS
+from cbe.spec.registry import load
 from cbe.spec.search import (
     FIXED,
     KEYS,
@@ -27,7 +28,7 @@ from cbe.spec.search import (
     order,
     values_of,
 )
-from cbe.spec.train import WITH_HEADS
+from cbe.spec.search_rules import MOST_CORNERS
 from cbe.ssl import resolve
 
 

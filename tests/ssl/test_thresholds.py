@@ -8,17 +8,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from cbe.spec import Method
+from cbe.spec import MethodSettings
+from cbe.ssl.methods.flexmatch import Curriculum
+from cbe.ssl.methods.freematch import SelfAdaptive
+from cbe.ssl.methods.softmatch import TruncatedGaussian
 from cbe.ssl.temporal import PastPredictions
 from cbe.ssl.thresholds import Always, Fixed, Policy, Shape
-from cbe.ssl.thresholds.flexmatch import Curriculum
-from cbe.ssl.thresholds.freematch import SelfAdaptive
-from cbe.ssl.thresholds.softmatch import TruncatedGaussian
 from cbe.ssl.world import World
 
 
 def shape(heads: int = 1, threshold: float = 0.875, momentum: float = 0.5) -> Shape:
-    return Shape(heads, classes=2, images=4, settings=Method(threshold=threshold, momentum=momentum))
+    return Shape(heads, classes=2, images=4, settings=MethodSettings(threshold=threshold, momentum=momentum))
 
 
 def two(first: list[float], second: list[float]) -> Tensor:

@@ -18,7 +18,7 @@ from cbe.data import open_dataset
 from cbe.errors import ConfigError, NonFiniteLoss
 from cbe.nn.norm import synchronise
 from cbe.spec import TrainConfig
-from cbe.spec.registry import METHODS
+from cbe.spec.methods import METHODS
 from cbe.ssl.world import World
 from cbe.training.loop import Snapshot, train
 from cbe.training.run import Run

@@ -98,7 +98,7 @@ def test_a_folder_on_gcs_is_named_once_with_or_without_an_object_of_its_own(gs: 
     assert [entry.name for entry in place.at("plain").entries(hidden=True)] == [".ray"]
     for name in ("plain", "made"):
         store.study(name).remove()
-    assert [entry.name for entry in place.entries()] == ["empty"]
+    assert [entry.name for entry in place.entries()] == ["_index", "empty"]
 
 
 def like_azure(folder: Path) -> StudyFolder:

@@ -73,7 +73,7 @@ def test_only_columns_that_the_plan_reads_are_fetched(
 ) -> None:
     fetched: list[tuple[str, set[str]]] = []
 
-    def fetch(table: str, columns: Sequence[str]) -> pa.Table:
+    def fetch(table: str, columns: Sequence[str], where: object) -> pa.Table:
         fetched.append((table, set(columns)))
         return store.table(table, columns)
 

@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 from cbe.errors import InputError
@@ -21,6 +22,7 @@ from cbe.report.best import best
 from cbe.report.export import export
 from cbe.report.page.evidence import gather
 from cbe.report.page.render import render
+from cbe.report.results import open_store
 from cbe.service.trials import trial
 from cbe.store.folder import Store
 from cbe.store.states import COUNTED, FINAL, OPEN, STUDY_STATES, TRIAL_STATES, UNDER_WAY, Status
@@ -89,3 +91,27 @@ def test_the_page_of_the_service_offers_the_states_of_studies() -> None:
     found = re.search(r"STATES = \[(.*?)\]", (static / "words.js").read_text("utf-8"), re.DOTALL)
     assert found and re.findall(r'"(\w+)"', found[1]) == list(STUDY_STATES)
     assert {*UNDER_WAY} < {*STUDY_STATES}
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_tables_and_sql_tell_trials_as_all_others_do(tmp_path: Path, driver: str) -> None:
+    said, state = DRIVERS[driver]
+    running(tmp_path, said)
+    results = open_store(tmp_path)
+    for study in (None, "made"):
+        assert sorted(results.trials(study)["state"].to_pylist()) == ["completed", state]
+        found = results.sql("select state from trials order by state", study)
+        assert found.to_pydict() == {"state": ["completed", state]}
+        asked = results.trials(study, columns=["trial"], where=pc.field("state") == "running")
+        assert len(asked) == (state == "running") and asked.column_names == ["trial"]
+
+
+def test_tables_and_sql_tell_trials_that_wait_at_a_rung_as_paused(tmp_path: Path) -> None:
+    made = running(tmp_path, HERE)
+    name = made.trial(0.4, {"ensemble.heads": 4}, state="running")
+    status(made, "running", **HERE, paused=[name])
+    results = open_store(tmp_path)
+    counts = "select state, count(*) n from trials group by state order by state"
+    expected = {"state": ["completed", "paused", "running"], "n": [1, 1, 1]}
+    assert results.sql(counts).to_pydict() == expected
+    assert sorted(results.trials()["state"].to_pylist()) == expected["state"]

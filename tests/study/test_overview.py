@@ -122,7 +122,7 @@ def test_one_overview_is_of_a_study_that_is_there_even_if_it_cannot_be_read(tmp_
         overview(store, "made")
     store.study("made").write("study.yaml", b"name: made\nmodel: vit\n")
     found = overview(store, "made")
-    assert found.state == "unreadable" and "wrn-DEPTH-WIDTH" in str(found.why)
+    assert found.state == "unreadable" and "wrn-DEPTH-WIDTH" in str(found.reason)
     assert list(overviews(store)) == [found]
     assert Overview.from_plain(through_json(found.to_plain())) == found
 
@@ -147,12 +147,12 @@ def test_what_is_no_number_is_none_in_json_and_before(tmp_path: Path) -> None:
 
 def test_a_standing_is_flat_in_json_and_comes_out_as_it_went_in(tmp_path: Path) -> None:
     found = details(in_store(running(tmp_path)), "made")
-    seen = replace(found.overview, state="queued", why="2 are before it")
+    seen = replace(found.overview, state="queued", reason="2 are before it")
     at = datetime(2026, 5, 4, 12, 30, 1, 5, tzinfo=timezone(timedelta(hours=2)))
     study_status = StudyStatus(seen, "ada", -3, at, 2)
     plain = through_json(study_status.to_plain())
     assert plain["study"] == "made" and plain["state"] == "queued" and plain["owner"] == "ada"
-    assert (plain["priority"], plain["place"], plain["submitted"]) == (
+    assert (plain["priority"], plain["queue_position"], plain["submitted"]) == (
         -3,
         2,
         "2026-05-04T12:30:01.000005+02:00",
@@ -178,7 +178,7 @@ made_up = some.builds(
     study=texts,
     question=texts,
     state=some.sampled_from(["new", "queued", "running", "failed"]),
-    why=maybe | texts,
+    reason=maybe | texts,
     stage=maybe | some.sampled_from(["search", "confirm"]),
     search=maybe | some.builds(StageProgress, some.integers(), some.integers()),
     confirm=maybe | some.builds(StageProgress, some.integers(), some.integers()),
@@ -205,7 +205,7 @@ made_up = some.builds(
         owner=maybe | texts,
         priority=some.integers(-100, 100),
         submitted=maybe | some.datetimes(timezones=some.just(UTC)),
-        place=maybe | some.integers(1, 100),
+        queue_position=maybe | some.integers(1, 100),
     )
 )
 def test_whatever_a_standing_holds_comes_out_of_json_as_it_went_in(study_status: StudyStatus) -> None:

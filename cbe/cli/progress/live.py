@@ -17,7 +17,7 @@ from cbe.cli.progress.log import Log
 from cbe.cli.progress.panel import panel
 from cbe.report.lookup import store_of
 from cbe.service.clients.local import LocalStudies
-from cbe.study.progress_view import Shown, Told
+from cbe.study.progress_view import DetailsView, Shown
 from cbe.words import clean
 
 if TYPE_CHECKING:
@@ -42,28 +42,28 @@ def live(progress: Progress, console: Console = err) -> Iterator[None]:
             ended = "Stopped at once. Recorded results and checkpoints are kept."
             say(f"{ended}\nGo on with: {resume}", console=console)
         raise
-    why = progress.stop_reason
-    if why and not progress.ledger.broken:  # an error says itself what to do
-        if why == "interrupted" and not progress.rows():
-            say(f"Stopped: {why}; no trial had started.", console=console)
+    reason = progress.stop_reason
+    if reason and not progress.ledger.broken:  # an error says itself what to do
+        if reason == "interrupted" and not progress.rows():
+            say(f"Stopped: {reason}; no trial had started.", console=console)
             return
-        kept = f"Stopped: {why}; every trial keeps its last checkpoint."
-        say(f"{kept}\nGo on with: {resume}{more(why)}", console=console)
+        kept = f"Stopped: {reason}; every trial keeps its last checkpoint."
+        say(f"{kept}\nGo on with: {resume}{more(reason)}", console=console)
 
 
-def more(why: str | None) -> str:
+def more(reason: str | None) -> str:
     """What must be added to the command that goes on with a study whose budget is spent."""
-    return f" --set {why.split()[0]}=…" if why and why.startswith("budget.") else ""
+    return f" --set {reason.split()[0]}=…" if reason and reason.startswith("budget.") else ""
 
 
 def watched(found: Iterable[Details], advice: str, console: Console = err) -> Details:
     """Shows a study that runs elsewhere as long as there is news of it; gives the last."""
     news = iter(found)
-    told = Told(next(news))
-    with _drawn(_view(told, lambda: [Text(line, "dim") for line in advice.splitlines()], console)):
+    view = DetailsView(next(news))
+    with _drawn(_view(view, lambda: [Text(line, "dim") for line in advice.splitlines()], console)):
         for each in news:
-            told.details = each
-    return told.details
+            view.details = each
+    return view.details
 
 
 def _driving(progress: Progress, resume: str) -> Iterator[Text]:
@@ -135,11 +135,11 @@ class _Lines:
     def __init__(self, shown: Shown, console: Console) -> None:
         self._console = console
         self._log = Log(shown)
-        self._told = bool(shown.rows())
+        self._is_shown = bool(shown.rows())
         self._began = time.monotonic()
 
     def start(self) -> None:
-        if self._told:  # where it stands already
+        if self._is_shown:  # where it stands already
             say(self._log.so_far(), console=self._console)
         self.update()
 

@@ -20,11 +20,11 @@ def live_page(folder: StudyFolder) -> dict[str, Any]:
     """
     evidence = _settled(gather_any(folder))
     found = grouped(evidence)
-    environment, told = templates(), content(evidence, found)
-    told["provenance"] = [(name, text) for name, text in told["provenance"] if name != "Report made"]
+    environment, values = templates(), content(evidence, found)
+    values["provenance"] = [(name, text) for name, text in values["provenance"] if name != "Report made"]
     html = {
-        part: environment.get_template(f"parts/{part}.html").render(**told, again="", live=True)
-        if _speaks(part, evidence, told)
+        part: environment.get_template(f"parts/{part}.html").render(**values, again="", live=True)
+        if _speaks(part, evidence, values)
         else ""
         for part in PARTS
     }
@@ -40,9 +40,9 @@ def _settled(evidence: Evidence) -> Evidence:
     return replace(evidence, progress=replace(evidence.progress, elapsed_s=None))
 
 
-def _speaks(part: str, evidence: Evidence, told: dict[str, Any]) -> bool:
+def _speaks(part: str, evidence: Evidence, values: dict[str, Any]) -> bool:
     if part in ("search", "paper"):
-        return bool(told["panels"][part])
+        return bool(values["panels"][part])
     if part == "configs":
-        return bool(told["ranking"])
+        return bool(values["ranking"])
     return part == "answer" or bool(evidence.rows)

@@ -1,6 +1,6 @@
 """A panel: a figure in plotly's JSON, and what the panels have in common.
 
-Colours are names of the page's style, as `var(--chosen)`: whoever shows a panel puts in those of its theme.
+Colours are names of the page's style, as `var(--chosen)`: the page puts in those of its theme.
 """
 
 from __future__ import annotations

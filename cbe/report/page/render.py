@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from cbe.errors import InputError
 from cbe.files import replace_file
-from cbe.report.page import tables
+from cbe.report.page import facts, tables
 from cbe.report.page.evidence import Evidence, gather
 from cbe.report.page.numbers import axis_title
 from cbe.report.page.panel import Panel
@@ -24,14 +24,6 @@ from cbe.spec.metrics import METRICS, on_test
 from cbe.store.folder import StudyFolder
 
 _HERE = "cbe.report.page"
-
-
-def write_report(folder: StudyFolder, path: Path, again: str | None = None) -> int:
-    """Writes a study's report and says its size in bytes.
-
-    `again` is the command that makes the report again, as the reader can type it.
-    """
-    return save(lambda: render(folder, again), path, folder.name)
 
 
 def save(page: Callable[[], str], path: Path, name: str) -> int:
@@ -63,7 +55,7 @@ def to_html(evidence: Evidence, again: str) -> str:
         style=Markup(style),
         scripts=[Markup(script) for script in scripts],
         data=Markup(to_json([panel.to_plain() for panel in drawn(found)])),
-        banner=tables.banner(evidence),
+        banner=facts.banner(evidence),
         again=again,
         live=False,
     )
@@ -105,11 +97,11 @@ def content(evidence: Evidence, found: Mapping[str, Sequence[Panel]]) -> dict[st
         "ranking": tables.ranking(evidence),
         "configs": keys,
         "searched": searched,
-        "facts": tables.facts(evidence),
-        "about": tables.about(evidence),
+        "facts": facts.facts(evidence),
+        "about": facts.about(evidence),
         "trials": tables.trials(evidence),
         "spent": tables.spent(evidence),
-        "provenance": tables.provenance(evidence),
+        "provenance": facts.provenance(evidence),
         "so_far": tables.searched_best(evidence),
         "metric": axis_title(metric),
         "metric_name": METRICS[metric].title,
@@ -121,7 +113,7 @@ def content(evidence: Evidence, found: Mapping[str, Sequence[Panel]]) -> dict[st
 
 
 def to_json(plain: Any) -> str:
-    """JSON that can stand in a script element: nothing in it can end the element or begin another."""
+    """JSON for a script element: nothing in it can end the element or begin another."""
     text = json.dumps(plain, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")

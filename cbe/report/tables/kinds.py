@@ -10,8 +10,9 @@ from cbe.report import published
 from cbe.report.tables.render import PAPER, PaperTable
 from cbe.report.tables.runs import ERRORS, NOTHING, Runs, called, cell, named
 from cbe.spec import StudyConfig
+from cbe.spec.ensembles import ENSEMBLES
+from cbe.spec.methods import METHODS
 from cbe.spec.metrics import METRICS, on_test
-from cbe.spec.registry import ENSEMBLES, METHODS
 from cbe.store.rows import Row
 
 _METHODS, _ENSEMBLES = list(METHODS), list(ENSEMBLES)
@@ -112,7 +113,7 @@ def cost(runs: Runs) -> PaperTable:
     return PaperTable("cost", title, header, rows, (*notes, *_notes([runs], lambda study: False)))
 
 
-def _method(config: Config) -> published.Method:
+def _method(config: Config) -> published.Approach:
     return (config.rows[0]["method_name"], config.rows[0]["ensemble_kind"])
 
 

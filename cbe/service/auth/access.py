@@ -32,7 +32,7 @@ async def service_of(request: Request) -> Service:  # not a plain function, whic
 
 
 def needs(role: Role) -> Any:
-    """What a route depends on: whoever calls it, if their role reaches so far."""
+    """What a route depends on: the caller, if their role allows it."""
 
     async def holder(request: Request, given: Credentials) -> Holder:
         found = await _holder(request, given)
@@ -58,7 +58,7 @@ async def _holder(request: Request, given: HTTPAuthorizationCredentials | None) 
 
 
 def _checked(service: Service, presented: str, address: str, fresh: bool) -> Holder:
-    """Whose token this is; whoever has presented too many wrong ones of late must wait.
+    """Whose token this is; a caller who has presented too many wrong ones of late must wait.
 
     Guesses at a token that there is keep nobody out who has it: with 256 bits they come to nothing.
     """

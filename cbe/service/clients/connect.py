@@ -16,7 +16,7 @@ ASK_S = 10.0
 
 
 def at(address: str) -> Studies:
-    """Whoever runs studies there."""
+    """What runs studies at an address."""
     if not address.startswith(("http://", "https://")):
         raise InputError(
             f"--address {address}: wanted http(s)://…, of a CBE service or of a Ray cluster's dashboard "

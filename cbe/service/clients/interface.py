@@ -68,7 +68,7 @@ class Studies(Protocol):
         """The lines that a study's driver has printed; all that follow, too, until it ends."""
 
     def stop(self, name: str) -> StudyStatus:
-        """Asks a study to stop; what it has done is kept."""
+        """Asks a study to stop; its results are kept."""
 
     def resume(self, name: str, changes: Sequence[str] = (), *, file: Path | None = None) -> StudyStatus:
         """Goes on with a study, with `key=value` changes or by an edited file."""

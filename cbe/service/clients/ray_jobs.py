@@ -33,7 +33,7 @@ from cbe.spec.files import read_config_text, read_setting, text_to_send
 from cbe.store.folder import STUDY_FILE, Store
 from cbe.store.states import status
 from cbe.study.control import stop_was_asked
-from cbe.study.lifecycle import differing, told
+from cbe.study.lifecycle import differing, existing_differs
 from cbe.study.overview import Details, Overview, details, followed, overview
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from cbe.report.best import Answer
     from cbe.service.trials import Trial
 
-MOST_BYTES = 60_000  # of a file in a job's metadata, which is handed on as a variable of the environment
+MOST_METADATA_BYTES = 60_000  # of a file: Ray hands a job's metadata on as a variable of the environment
 _STATES = {"pending": "starting", "succeeded": "finished"}  # the others are called as Ray calls them
 
 
@@ -90,12 +90,12 @@ class RayJobsStudies:
                 )
             return self._study_status(last)
         with tempfile.TemporaryDirectory() as folder:
-            Path(folder, STUDY_FILE).write_text(_plain(study), "utf-8")
+            Path(folder, STUDY_FILE).write_text(_to_yaml(study), "utf-8")
             command = [*self._python, "-m", "cbe", "run", f"{HERE}/{STUDY_FILE}", "--resume"]
             self._jobs.submit(
                 study.name,
                 [*command, "--store", place, "--address", "auto"],
-                {STORE: place, "cbe_owner": _user(), **_told_of(study)},
+                {STORE: place, "cbe_owner": _user(), **_digest_of(study)},
                 folder=Path.cwd() if self._here else None,
                 files=Path(folder),
                 code=code,
@@ -252,9 +252,9 @@ class RayJobsStudies:
             return StudyStatus(_seen_by_ray(job), owner, submitted=job.started)
         found = overview(store, job.study)
         if job.active and found.state != "running":
-            found = replace(found, state="starting", why=None)
+            found = replace(found, state="starting", reason=None)
         elif job.status == "failed" and found.state in ("new", "interrupted"):
-            found = replace(found, state="failed", why=found.why or _seen_by_ray(job).why)
+            found = replace(found, state="failed", reason=found.reason or _seen_by_ray(job).reason)
         return StudyStatus(found, owner, submitted=job.started)
 
     def _same(self, study: StudyConfig, last: Job) -> None:
@@ -262,7 +262,7 @@ class RayJobsStudies:
         store = self._store(last)
         if store is not None:
             error = differing(study, store.study(study.name))
-        elif last.about.get("cbe_digest") == _told_of(study)["cbe_digest"]:
+        elif last.about.get("cbe_digest") == _digest_of(study)["cbe_digest"]:
             error = None
         else:
             before = yaml.safe_load(last.about.get("cbe_file") or "{}")
@@ -273,25 +273,30 @@ class RayJobsStudies:
 
 def _unlike(study: StudyConfig, before: dict[str, Any], last: Job) -> ConfigError | None:
     found = [each for each in differences(before, study.to_plain()) if each.key != "storage.store"]
-    return told(f"study {last.study}", found, "choose another name, as with --set name=…") if found else None
+    return (
+        existing_differs(f"study {last.study}", found, "choose another name, as with --set name=…")
+        if found
+        else None
+    )
 
 
 def _seen_by_ray(job: Job) -> Overview:
     lines = [line for line in job.message.strip().splitlines() if line.strip()]
-    why = lines[-1].strip() if lines and job.status == "failed" else None
-    plain = {"study": job.study, "question": "", "state": _STATES.get(job.status, job.status), "why": why}
-    return Overview.from_plain({**plain, "counts": {}, "spent": {}})
+    reason = lines[-1].strip() if lines and job.status == "failed" else None
+    state = _STATES.get(job.status, job.status)
+    said = {"study": job.study, "question": "", "state": state, "reason": reason}
+    return Overview.from_plain({**said, "counts": {}, "spent": {}})
 
 
-def _plain(study: StudyConfig) -> str:
+def _to_yaml(study: StudyConfig) -> str:
     return yaml.safe_dump(study.to_plain(), sort_keys=False)
 
 
-def _told_of(study: StudyConfig) -> dict[str, str]:
+def _digest_of(study: StudyConfig) -> dict[str, str]:
     """What a job's metadata keeps of a file: all of it where it is short, and in any case its digest."""
-    plain = _plain(study)
+    plain = _to_yaml(study)
     digest = {"cbe_digest": hashlib.sha256(plain.encode()).hexdigest()}
-    return digest | ({"cbe_file": plain} if len(plain) <= MOST_BYTES else {})
+    return digest | ({"cbe_file": plain} if len(plain) <= MOST_METADATA_BYTES else {})
 
 
 def _user() -> str:

@@ -136,7 +136,7 @@ class Client:
             yield from response.iter_lines()
 
     def stop(self, name: str) -> StudyStatus:
-        """Takes a study out of the queue, or stops it in order; what it has done is kept."""
+        """Takes a study out of the queue, or stops it in order; its results are kept."""
         return self._transport.understood(
             StudyStatus.from_plain, self._transport.object("POST", _study(name, "stop"))
         )

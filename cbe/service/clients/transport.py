@@ -46,7 +46,7 @@ def opened(url: str | None, token: str | None, insecure: bool | None) -> Transpo
 
 
 def checked(given: str) -> str:
-    """An address as it is used; refuses what is none, or tells a password to whoever reads it."""
+    """An address as it is used; refuses what is none, or holds a password that others could read."""
     wanted = "wanted http://HOST:PORT or https://HOST of a CBE service"
     try:
         parts = urlsplit(given)
@@ -67,7 +67,7 @@ class Transport:
     def __init__(self, url: str, http: httpx.Client) -> None:
         self.url = url
         self._http = http
-        weakref.finalize(self, http.close)  # for whoever does not
+        weakref.finalize(self, http.close)  # where nobody does
 
     def close(self) -> None:
         self._http.close()
@@ -129,9 +129,11 @@ class Transport:
         raise InputError(message)
 
     def _away(self, error: httpx.TransportError, sent: bool = False) -> RunError:
-        why = "no answer in time" if isinstance(error, httpx.TimeoutException) else str(error) or "broken off"
+        reason = (
+            "no answer in time" if isinstance(error, httpx.TimeoutException) else str(error) or "broken off"
+        )
         done = "; it may have been done all the same: look with `cbe ls`" if sent else ""
-        return RunError(f"{self.url}: cannot be reached ({why}); check the address and the service{done}")
+        return RunError(f"{self.url}: cannot be reached ({reason}); check the address and the service{done}")
 
     def understood(self, read: Callable[[Any], Found], plain: Any) -> Found:
         try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_ANSWERS = 128  # answers
-MOST_BYTES = 1_000_000  # of one that is kept
+MOST_CACHED_BYTES = 1_000_000  # of one that is kept
 
 
 @dataclass
@@ -27,7 +27,7 @@ class AnswerCache:
     async def get(
         self, question: Hashable, state: object, find: Callable[[], Coroutine[Any, Any, bytes]]
     ) -> bytes:
-        """The answer to a question while things are in a state; whoever asks meanwhile waits for the same."""
+        """The answer to a question in a state of things; callers who ask meanwhile wait for the same one."""
         last = self._answers.get(question)
         if last is None or last.state != state or _failed(last.content):
             last = _Answer(state, asyncio.ensure_future(find()))
@@ -37,7 +37,7 @@ class AnswerCache:
         while len(self._answers) > MAX_ANSWERS:
             self._answers.popitem(last=False)
         content = await asyncio.shield(last.content)
-        if len(content) > MOST_BYTES:
+        if len(content) > MOST_CACHED_BYTES:
             self._answers.pop(question, None)
         return content
 

@@ -61,7 +61,7 @@ class _Studies(Collector):
         spent = [each.study_status.overview.spent for each in found]
         yield GaugeMetricFamily("cbe_gpu_hours", "Of all studies", sum(each.gpu_hours for each in spent))
         yield GaugeMetricFamily("cbe_usd", "Spent by all studies", sum(each.usd for each in spent))
-        yield GaugeMetricFamily("cbe_queue", "Studies that wait", value=len(self._reconciler.places))
+        yield GaugeMetricFamily("cbe_queue", "Studies that wait", value=len(self._reconciler.positions))
         yield GaugeMetricFamily(
             "cbe_listeners", "Open streams of events", value=self._study_watcher.listeners
         )

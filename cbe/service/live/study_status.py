@@ -18,7 +18,7 @@ class StudyStatus:
     owner: str | None = None
     priority: int = 0
     submitted: datetime | None = None
-    place: int | None = None  # in the queue, from 1 on
+    queue_position: int | None = None  # from 1 on
 
     @property
     def study(self) -> str:
@@ -48,7 +48,7 @@ class StudyStatus:
             "owner": self.owner,
             "priority": self.priority,
             "submitted": self.submitted.isoformat() if self.submitted else None,
-            "place": self.place,
+            "queue_position": self.queue_position,
         }
 
     @classmethod
@@ -60,7 +60,7 @@ class StudyStatus:
             plain.get("owner"),
             plain.get("priority") or 0,
             datetime.fromisoformat(submitted) if submitted else None,
-            plain.get("place"),
+            plain.get("queue_position"),
         )
 
 

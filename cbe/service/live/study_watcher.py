@@ -10,15 +10,16 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from cbe.errors import CbeError, InputError
 from cbe.service.live.study_status import StudyStatus
 from cbe.store.folder import Store
+from cbe.store.index import NOTHING, Known
 from cbe.store.states import FINAL, status
-from cbe.study.overview import Details, details, overview
+from cbe.study.overview import Details, details, is_current, note, overview, rested, stamp_of
 
 LOOK_S = 1.0
 REMOTE_S = 15.0  # between looks at a study at rest in a bucket
@@ -41,7 +42,7 @@ class Snapshot:
     version: int
     changed: tuple[str, ...]  # trials that differ from the snapshot before, whose version is `since`
     since: int
-    told: Plain
+    status: Plain
 
     @property
     def name(self) -> str:
@@ -54,11 +55,11 @@ class Snapshot:
     @cached_property
     def line(self) -> bytes:
         """The study in a list."""
-        return encode(self.told)
+        return encode(self.status)
 
     @cached_property
     def whole(self) -> bytes:
-        return encode({**self.told, "optuna": self.optuna, "trials": list(self.rows.values())})
+        return encode({**self.status, "optuna": self.optuna, "trials": list(self.rows.values())})
 
     @cached_property
     def events(self) -> bytes:
@@ -85,6 +86,8 @@ class _Seen:
     looked: float
     found: Details
     snapshot: Snapshot
+    whole: bool = True  # or without its trials, as the store's index has it
+    revision: int | None = None  # of the row of the index that says the same
 
 
 @dataclass
@@ -95,6 +98,8 @@ class StudyWatcher:
     stand: Stand  # how the service sees a study that the store shows so
     latest: list[Snapshot] = field(default_factory=list)  # every study, the one first that was last heard of
     _seen: dict[str, _Seen] = field(default_factory=dict)
+    _known: Mapping[str, Known] = field(default_factory=dict)  # by the store's index, when it was last listed
+    _news: list[tuple[str, Known, Mapping[str, Any]]] = field(default_factory=list)  # for the index
     _version: int = 0
     _listed: float = -math.inf
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -108,6 +113,18 @@ class StudyWatcher:
     def all(self) -> list[Snapshot]:
         """Every study, by name."""
         return [seen.snapshot for _, seen in sorted(self._seen.copy().items())]
+
+    def fill(self, name: str) -> None:
+        """Reads the trials of a study that the index alone has told of so far."""
+        with self._lock:
+            seen = self._seen.get(name)
+            if seen and not seen.whole:
+                self._seen[name] = self._see(name, seen, seen.stamp, self._read(name))
+
+    def is_whole(self, name: str) -> bool:
+        """Whether a study was seen with its trials."""
+        seen = self._seen.get(name)
+        return seen is not None and seen.whole
 
     def get(self, name: str) -> Snapshot | None:
         seen = self._seen.get(name)
@@ -157,6 +174,7 @@ class StudyWatcher:
                 del self._seen[name]
             self._trouble = None
             changed = any([self._look_at_one(name) for name in names]) or bool(gone)
+            self._note()
             self.problem = self._trouble
             if changed:
                 self.latest = sorted(self.all(), key=lambda each: each.study_status.latest, reverse=True)
@@ -164,9 +182,12 @@ class StudyWatcher:
 
     def _names(self, fresh: bool) -> list[str]:
         """The studies that are there; in a bucket, where to look is dear, not at every second."""
-        if fresh or self.store.location.local or time.monotonic() - self._listed > REMOTE_S:
-            self._listed = time.monotonic()
+        if self.store.location.local and self._seen:
             return self.store.names()
+        if fresh or time.monotonic() - self._listed > REMOTE_S:
+            self._listed = time.monotonic()
+            self._known = self.store.known()
+            return list(self._known)
         return sorted(self._seen)
 
     def _look_at_one(self, name: str) -> bool:
@@ -184,9 +205,16 @@ class StudyWatcher:
     def _look_at(self, name: str) -> bool:
         """Whether a study has changed since it was last looked at."""
         seen, folder, now = self._seen.get(name), self.store.study(name), time.monotonic()
+        known = self._known.get(name, NOTHING)
+        if seen is None and (rests := rested(folder, known)) is not None:
+            found = Details(rests, (), "")
+            stamp = folder.stamp() if self.store.location.local else None
+            self._seen[name] = _Seen(stamp, now, found, self._snapshot(found, None), False, known.revision)
+            return True
         resting = seen is not None and not seen.snapshot.study_status.overview.under_way
         dear = seen is not None and resting and not self.store.location.local
-        if seen and dear and now - seen.looked < REMOTE_S:
+        indexed = seen is not None and known.at_rest and seen.revision == known.revision
+        if seen and dear and (indexed or now - seen.looked < REMOTE_S):
             if self.stand(seen.found) == seen.snapshot.study_status:
                 return False
             resting = False
@@ -198,27 +226,48 @@ class StudyWatcher:
         if seen and found is seen.found and self.stand(found) == seen.snapshot.study_status:
             seen.looked = now
             return False
+        self._seen[name] = self._see(name, seen, stamp, found)
+        return seen is None or self._seen[name].snapshot is not seen.snapshot
+
+    def _see(self, name: str, seen: _Seen | None, stamp: object, found: Details) -> _Seen:
         snapshot = self._snapshot(found, seen.snapshot if seen else None)
-        self._seen[name] = _Seen(stamp, now, found, snapshot)
-        return seen is None or snapshot is not seen.snapshot
+        if seen and found is seen.found:
+            return replace(seen, stamp=stamp, looked=time.monotonic(), snapshot=snapshot)
+        return _Seen(stamp, time.monotonic(), found, snapshot)
+
+    def _note(self) -> None:
+        """Tells the index of studies that rest: the next service need not look at them."""
+        news, self._news = self._news, []
+        with suppress(CbeError):
+            self.store.index.note(news)
+            for name, known, _ in news:
+                if name in self._seen:
+                    self._seen[name].revision = known.revision + 1
 
     def _read(self, name: str) -> Details:
+        folder = self.store.study(name)
+        stamp, last, known = stamp_of(folder), status(folder), self._known.get(name, NOTHING)
+        if name in self._seen and not last.alive:
+            known = self.store.index.of(name)
         try:
-            return details(self.store, name)
+            found = details(self.store, name)
+            if not is_current(folder, known) and (row := note(folder, found.overview, last, stamp)):
+                self._news.append((name, known, row))
+            return found
         except InputError:  # its file is no study
             return Details(overview(self.store, name), (), "")
 
     def _snapshot(self, found: Details, before: Snapshot | None) -> Snapshot:
         study_status, plain = self.stand(found), found.to_plain()
         rows = {row["trial"]: row for row in plain["trials"]}
-        told = study_status.to_plain()
+        status = study_status.to_plain()
         old = before.rows if before else {}
         changed = tuple(name for name, row in rows.items() if old.get(name) != row)
-        if before and not changed and before.told == told:
+        if before and not changed and before.status == status:
             return before
         self._version += 1
         since = before.version if before else 0
-        return Snapshot(study_status, rows, found.optuna, self._version, changed, since, told)
+        return Snapshot(study_status, rows, found.optuna, self._version, changed, since, status)
 
     async def listen(self) -> AsyncIterator[bytes]:
         """The news of all studies, as server-sent events: all of them first."""
@@ -239,7 +288,7 @@ class StudyWatcher:
 
     async def listen_to(self, name: str) -> AsyncIterator[bytes]:
         """The news of one study, as server-sent events, until it is deleted."""
-        version, told = 0, time.monotonic()
+        version, spoken = 0, time.monotonic()
         with self._listening():
             while not self.closed:
                 turn, now = self._turn, self.get(name)
@@ -248,10 +297,10 @@ class StudyWatcher:
                     return
                 if now.version != version:
                     yield now.news if version and now.since == version else now.events
-                    version, told = now.version, time.monotonic()
-                elif time.monotonic() - told >= QUIET_S:
+                    version, spoken = now.version, time.monotonic()
+                elif time.monotonic() - spoken >= QUIET_S:
                     yield STILL_HERE
-                    told = time.monotonic()
+                    spoken = time.monotonic()
                 await _next(turn)
 
     @contextmanager

@@ -41,7 +41,7 @@ class Notice:
     event: Event
     study: str
     state: str
-    why: str | None = None
+    reason: str | None = None
     sentence: str | None = None  # the answer so far
     metric: str | None = None
     best: float | None = None
@@ -53,8 +53,8 @@ class Notice:
             "event": self.event,
             "study": self.study,
             "state": self.state,
-            "why": _told(self.why),
-            "sentence": _told(self.sentence),
+            "reason": _shortened(self.reason),
+            "sentence": _shortened(self.sentence),
             "metric": self.metric,
             "best": finite(self.best),
             "url": self.url,
@@ -64,9 +64,11 @@ class Notice:
     def to_slack(self) -> dict[str, str]:
         """Slack's message; `&`, `<` and `>` steer it and are escaped as it wants them."""
         plain = self.to_plain()
-        head = f"{self.study} {_HAPPENED[self.event]}" + (f": {first_line(self.why)}" if self.why else "")
+        head = f"{self.study} {_HAPPENED[self.event]}" + (
+            f": {first_line(self.reason)}" if self.reason else ""
+        )
         best = f"{self.metric} {figure(self.metric, self.best)}" if self.best is not None else None
-        lines = [_told(head), plain["sentence"] or best, self.url]
+        lines = [_shortened(head), plain["sentence"] or best, self.url]
         text = "\n".join(line for line in lines if line)
         return {"text": text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")}
 
@@ -125,13 +127,15 @@ class Webhooks:
 
     def _deliver(self, target: Target, notice: Notice) -> str | None:
         content = json.dumps(notice.to_slack() if target.slack else notice.to_plain())
-        again, why, asked_s = self._attempt(target, content)
+        again, problem, asked_s = self._attempt(target, content)
         for wait_s in self._waits_s:
             if not again:
                 break
             self._wait(max(wait_s, asked_s))
-            again, why, asked_s = self._attempt(target, content)
-        return why and f"{target.host}: the notice {notice.event} of {notice.study} was not taken: {why}"
+            again, problem, asked_s = self._attempt(target, content)
+        return (
+            problem and f"{target.host}: the notice {notice.event} of {notice.study} was not taken: {problem}"
+        )
 
     def _attempt(self, target: Target, content: str) -> tuple[bool, str | None, float]:
         """Whether another attempt may help, what went wrong, and how long the server wants us to wait."""
@@ -162,7 +166,7 @@ class Webhooks:
             return answer.status_code, answer.headers.get("Retry-After", "")
 
 
-def _told(text: str | None) -> str | None:
+def _shortened(text: str | None) -> str | None:
     return None if text is None else redact(clean(text))[:_LONGEST]
 
 

@@ -28,8 +28,8 @@ class Begun:
 def in_turn(waiting: Sequence[Waiting], begun: Sequence[Begun]) -> list[Waiting]:
     """The queue in the order in which its studies start.
 
-    The highest priority comes first. Among equals it is the turn of whoever has the fewest studies running,
-    then of whoever has waited longest since a study of theirs was started, then of the oldest submission.
+    The highest priority comes first. Among equals the owner with the fewest running studies is next, then the
+    one who has waited longest since a study of theirs was started, then the oldest submission.
     """
     running = Counter(each.owner for each in begun if each.running)
     last: dict[str, float] = {}

@@ -1,6 +1,6 @@
 """Ray Jobs: one job each time that a study is started, known by its metadata.
 
-Its submission id, as quickstart@2, is new each time: whoever watches an ended job of Ray takes the next of
+Its submission id, as quickstart@2, is new each time: a watcher of an ended Ray job would take the next of
 the same id for it. Of two that start a study at once Ray refuses the second, whose id is the same.
 
 The cluster's own token is Ray's matter: it is found where Ray looks for it (RAY_AUTH_TOKEN,
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
-    os.environ.setdefault("RAY_AUTH_MODE", "token")  # whoever gives a token means it to be sent
+    os.environ.setdefault("RAY_AUTH_MODE", "token")  # a token that is given is meant to be sent
 
 # isort: split
 from ray.exceptions import AuthenticationError
@@ -100,7 +100,7 @@ class Jobs:
         if folder is not None:
             entry = f"cd {shlex.quote(str(folder))} && {entry}"
         entry = f'here="$PWD"; {entry}' if files is not None else entry
-        with self._told():
+        with self._own_errors():
             listed = self._known()
             known = self._of(study, listed)
             for job in known:
@@ -119,7 +119,7 @@ class Jobs:
 
     def find(self, study: str) -> Job | None:
         """A study's driver, the one that runs or else the latest; None where Ray knows of none."""
-        with self._told():
+        with self._own_errors():
             return next(reversed(self._of(study)), None)
 
     def _of(self, study: str, listed: Sequence[Job] | None = None) -> list[Job]:
@@ -143,7 +143,7 @@ class Jobs:
 
     def all(self) -> dict[str, Job]:
         """The drivers that Ray knows of, by id, the latest of a study after its others."""
-        with self._told():
+        with self._own_errors():
             found = self._known()
         self._active = sum(each.active and OURS in each.about for each in found)
         return {each.id: each for each in found if self._is_ours(each)}
@@ -156,30 +156,30 @@ class Jobs:
 
     def stop(self, study: str) -> None:
         """Ends a driver: a signal to stop in order, and after some seconds the end."""
-        with self._told():
+        with self._own_errors():
             self._client.stop_job(self._id(study))
 
     def delete(self, study: str) -> None:
         """Forgets a driver that has ended."""
-        with self._told():
+        with self._own_errors():
             for job in self._of(study):
                 self._client.delete_job(job.id)
 
     def logs(self, study: str) -> str:
         """What a driver has printed so far."""
-        with self._told():
+        with self._own_errors():
             return str(self._client.get_job_logs(self._id(study)))
 
     async def follow(self, study: str) -> AsyncIterator[str]:
         """What a driver has printed and prints, until it ends."""
-        with self._told():
+        with self._own_errors():
             job = await asyncio.to_thread(self._id, study)  # which waits for Ray
             async for part in self._client.tail_job_logs(job):
                 yield part
 
     def resources(self) -> dict[str, Any]:
         """The cluster's nodes, and what is used of what they have together."""
-        with self._told():
+        with self._own_errors():
             nodes = self._get("/api/v0/nodes")["data"]["result"]["result"]
             usage = self._get("/api/cluster_status")["data"]["clusterStatus"]["loadMetricsReport"]["usage"]
         return {
@@ -195,7 +195,7 @@ class Jobs:
         return answer.json()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _own_errors(self) -> Iterator[None]:
         """Ray's complaints as ours."""
         try:
             yield
@@ -243,7 +243,7 @@ def unused(study: str) -> str:
 
 
 def _next_id(study: str, listed: Sequence[Job]) -> str:
-    """The id after those that Ray lists, which whoever else starts the study now has found, too.
+    """The id after those that Ray lists, which another process that starts the study now has found, too.
 
     Ray notes the end of a job even after a deletion: then the id is taken, though its metadata is gone.
     """

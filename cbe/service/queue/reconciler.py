@@ -5,106 +5,36 @@ from __future__ import annotations
 import logging
 import math
 import shlex
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 from cbe.errors import CbeError, InputError
 from cbe.service.auth.audit import Audit
 from cbe.service.queue import submissions
+from cbe.service.queue.entry import Entry, Event, settled
 from cbe.service.queue.fair_queue import Begun, Waiting, in_turn
 from cbe.service.queue.ray_jobs import Job, Jobs, RayAway, unused
 from cbe.service.queue.submissions import Submission
 from cbe.store.folder import Store
-from cbe.store.redact import redact
 from cbe.store.states import Status, status
 from cbe.study.control import stop_was_asked
+from cbe.study.overview import is_current
 
-LOSSES = 3  # drivers lost with their node after which a study is no longer started again by itself
 LOOK_S = 1.0  # between looks at the jobs while any study runs or waits
 IDLE_S = 10.0
 STOP_S = 5.0
 TIDY_S = 600.0
 REMOTE_S = 30.0  # between looks for new studies in a bucket
 
-Event = Literal["finished", "failed", "budget", "stopped", "lost"]
-Tell = Callable[[str, Submission], None]  # the study, and what is untold of it
+Notify = Callable[[str, Submission], None]  # the study, and what is unsent of it
 
 log = logging.getLogger("cbe.service")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A submitted study: what is wanted of it, what its driver said last, and what Ray says of the driver."""
-
-    study: str
-    submission: Submission
-    said: Status
-    job: Job | None
-    stop_asked: bool = False
-
-    @property
-    def running(self) -> bool:
-        return self.job is not None and self.job.active
-
-    @property
-    def heard(self) -> Status:
-        """What the driver that was started last has said; an earlier one's words do not count."""
-        old = self.submission.started is None or self.said.plain.get("beat") == self.submission.beat
-        return Status({}) if old else self.said
-
-    @property
-    def waiting(self) -> bool:
-        return self.submission.wanted == "run" and self.submission.started is None and not self.running
-
-
-def settled(entry: Entry) -> tuple[Submission, Event | None]:
-    """The submission as it is once its driver has ended, and what has happened; unchanged till then."""
-    submission, said, job = entry.submission, entry.heard, entry.job
-    if submission.wanted != "run" or submission.started is None or entry.running or entry.said.alive:
-        return submission, None
-    rests = replace(submission, wanted="rest", failed=None)
-    # A driver that finds nothing more to do says so by its exit code alone.
-    done = job is not None and job.status == "succeeded" and entry.said.state == "finished"
-    if done or said.state == "finished":
-        return replace(rests, untold="finished"), "finished"
-    broken, reason = said.plain.get("broken"), str(said.plain.get("stop_reason") or "")
-    if said.state == "stopped" and broken:
-        return replace(rests, failed=str(broken), untold="failed"), "failed"
-    if said.state == "stopped" and reason.startswith("budget."):
-        return replace(rests, untold="budget"), "budget"
-    signalled = reason == "interrupted"  # by somebody, or because its node was about to go
-    if entry.stop_asked or (job and job.status == "stopped") or (said.state == "stopped" and not signalled):
-        return rests, "stopped"
-    if job is None or job.lost or signalled:
-        losses = submission.losses + 1
-        if losses <= LOSSES:
-            return replace(submission, started=None, losses=losses), "lost"
-        why = f"its driver was lost with its node {losses} times; look at the cluster, then resume it"
-        return replace(rests, losses=losses, failed=why, untold="failed"), "failed"
-    return replace(rests, failed=_reason(said, job), untold="failed"), "failed"
-
-
-def _reason(said: Status, job: Job) -> str:
-    """Why a driver failed: its own last word, or how Ray saw it end."""
-    word = said.plain.get("why") if said.plain.get("state") == "interrupted" else None
-    if word:
-        return str(word)
-    code = job.exit_code or 0
-    if code < 0:
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        hint = ", as happens when memory runs out" if name == "SIGKILL" else ""
-        return f"its driver was killed by {name}{hint}; what was reported is kept; resume it"
-    last = [line for line in job.message.strip().splitlines() if line.strip()]
-    said_last = redact(last[-1].strip()) if last else "without a word"
-    return f"its driver ended with exit code {code}: {said_last}"
 
 
 class Reconciler:
@@ -115,7 +45,7 @@ class Reconciler:
         store: Store,
         jobs: Jobs,
         audit: Audit,
-        tell: Tell,
+        tell: Notify,
         limit: int,
         folder: Path | None = None,
         check: Callable[[], object] = lambda: None,
@@ -127,7 +57,7 @@ class Reconciler:
         self.lock = threading.RLock()  # submissions are written by one at a time
         self.problem: str | None = None  # why Ray or the store could not be asked
         self.entries: Mapping[str, Entry] = {}
-        self.places: Mapping[str, int] = {}  # in the queue, from 1 on
+        self.positions: Mapping[str, int] = {}  # in the queue, from 1 on
         self.jobs: Mapping[str, Job] = {}  # by id
         self._telling: set[str] = set()
         self._without: set[str] = set()  # studies that were not submitted here
@@ -139,6 +69,7 @@ class Reconciler:
     def start(self) -> None:
         """Knows at once what the store has of all submissions; what runs of them Ray tells a moment later."""
         with suppress(CbeError), self.lock:
+            self._take_from_index()
             self.entries = self._entries({})
         self._thread.start()
 
@@ -174,6 +105,8 @@ class Reconciler:
             self._tidied = time.monotonic()
             self._audit.tidy()
             self._without.clear()
+            with self.lock:
+                self._take_from_index()
 
     def look(self) -> None:
         """Once: settles what has ended and starts what may start."""
@@ -185,7 +118,7 @@ class Reconciler:
                 submission, event = settled(entry)
                 if event is not None:
                     entries[name] = replace(entry, submission=self._settle(entry, submission, event))
-                if submission.untold and name not in self._telling:
+                if submission.unsent and name not in self._telling:
                     self._telling.add(name)
                     self._tell(name, submission)
             order = self._queue(entries)
@@ -193,16 +126,16 @@ class Reconciler:
             for waiting in order[:free]:
                 entry = entries[waiting.study]
                 entries[waiting.study] = replace(entry, submission=self._start(entry))
-            self.places = {each.study: place for place, each in enumerate(order[free:], start=1)}
+            self.positions = {each.study: position for position, each in enumerate(order[free:], start=1)}
 
-    def told(self, name: str, event: str | None) -> None:
-        """Notes that what was untold of a study was sent; what has happened since is told in its turn."""
+    def mark_sent(self, name: str, event: str | None) -> None:
+        """Notes that the unsent event of a study was sent; what has happened since is sent in its turn."""
         with self.lock:
             self._telling.discard(name)
             folder = self._store.study(name)
             submission = submissions.read(folder)
-            if submission is not None and submission.untold == event:
-                submissions.write(folder, replace(submission, untold=None))
+            if submission is not None and submission.unsent == event:
+                submissions.write(folder, replace(submission, unsent=None))
                 self.refresh(name)
 
     def rest(self) -> None:
@@ -228,7 +161,7 @@ class Reconciler:
             if entry is not None:
                 entries[name] = entry
             self.entries = entries
-            self.places = {each.study: place for place, each in enumerate(self._queue(entries), start=1)}
+            self.positions = {each.study: n for n, each in enumerate(self._queue(entries), start=1)}
 
     def _entries(self, jobs: Mapping[str, Job]) -> dict[str, Entry]:
         """All submitted studies. Of those that rest nothing is read: only this service changes that."""
@@ -244,6 +177,19 @@ class Reconciler:
                 else:
                     found[name] = entry
         return found
+
+    def _take_from_index(self) -> None:
+        """Of studies that rest, by the store's index, nothing else is read."""
+        found = {**self.entries}
+        for name, known in self._store.known().items():
+            if name in found or not is_current(self._store.study(name), known):
+                continue
+            submission = submissions.parse(known.submission)
+            if submission is None:
+                self._without.add(name)
+            elif submission.wanted == "rest":
+                found[name] = Entry(name, submission, Status({}), None)
+        self.entries = found
 
     def _entry(self, name: str, submission: Submission | None, jobs: Mapping[str, Job]) -> Entry | None:
         folder = self._store.study(name)
@@ -277,10 +223,10 @@ class Reconciler:
     def _settle(self, entry: Entry, submission: Submission, event: Event) -> Submission:
         """Puts down what has become of a study."""
         self._check()
-        why = submission.failed or entry.heard.plain.get("stop_reason")
+        reason = submission.failed or entry.heard.plain.get("stop_reason")
         submissions.write(self._store.study(entry.study), submission)
         log.log(logging.WARNING if submission.failed else logging.INFO, "%s: %s", entry.study, event)
-        self._audit.record(f"driver_{event}", "service", entry.study, why=why, losses=submission.losses)
+        self._audit.record(f"driver_{event}", "service", entry.study, reason=reason, losses=submission.losses)
         return submission
 
     def _start(self, entry: Entry) -> Submission:
@@ -289,7 +235,7 @@ class Reconciler:
         name, folder = entry.study, self._store.study(entry.study)
         beat, job = entry.said.plain.get("beat"), unused(name)
         submission = replace(
-            entry.submission, started=datetime.now(UTC), job=job, beat=beat, failed=None, untold=None
+            entry.submission, started=datetime.now(UTC), job=job, beat=beat, failed=None, unsent=None
         )
         submissions.write(folder, submission)
         command = [sys.executable, "-m", "cbe", "resume", name]
@@ -299,7 +245,7 @@ class Reconciler:
             about = {"cbe_owner": submission.owner}
             running = self._jobs.submit(name, command, about, id=job, folder=self._folder)
         except InputError as error:  # as when the cluster wants its token
-            submission = replace(submission, wanted="rest", failed=str(error), untold="failed")
+            submission = replace(submission, wanted="rest", failed=str(error), unsent="failed")
             submissions.write(folder, submission)
             return submission
         except RayAway:

@@ -1,4 +1,4 @@
-"""What somebody wants of a study: kept beside it in the store, so that no restart forgets it."""
+"""The desired state of a study: stored beside it, so that no restart loses it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from cbe.store.folder import StudyFolder
-
-FILE = "submission.json"
+from cbe.store.folder import SUBMISSION, StudyFolder
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,7 @@ class Submission:
     losses: int = 0  # drivers that were lost with their node since somebody last asked for the study
     beat: float | None = None  # the word that stood there when it was: what an earlier driver said
     failed: str | None = None  # why the last driver failed
-    untold: Literal["finished", "failed", "budget"] | None = None  # what is still to be told to webhooks
+    unsent: Literal["finished", "failed", "budget"] | None = None  # the event that webhooks do not know yet
 
 
 _PLAIN = TypeAdapter(Submission)
@@ -32,7 +30,10 @@ _PLAIN = TypeAdapter(Submission)
 
 def read(folder: StudyFolder) -> Submission | None:
     """The study's submission; None where nobody submitted it to a service, or the file is none."""
-    content = folder.read(FILE)
+    return parse(folder.read(SUBMISSION))
+
+
+def parse(content: str | bytes | None) -> Submission | None:
     try:
         return _PLAIN.validate_json(content) if content else None
     except ValidationError:
@@ -40,4 +41,5 @@ def read(folder: StudyFolder) -> Submission | None:
 
 
 def write(folder: StudyFolder, submission: Submission) -> None:
-    folder.write(FILE, _PLAIN.dump_json(submission, indent=1))
+    with folder.changing():
+        folder.write(SUBMISSION, _PLAIN.dump_json(submission, indent=1))

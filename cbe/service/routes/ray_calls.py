@@ -63,4 +63,4 @@ async def _deeds(request: Request) -> RayCalls:
 
 
 Questions = Annotated[RayCalls, Depends(_questions)]
-Actions = Annotated[RayCalls, Depends(_deeds)]  # apart from those: however many ask, a study can be stopped
+Actions = Annotated[RayCalls, Depends(_deeds)]  # separate: however many ask, a study can be stopped

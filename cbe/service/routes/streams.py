@@ -84,7 +84,7 @@ class Live(StreamingResponse):
                 return
 
     async def _is_allowed(self) -> bool:
-        """Whether the token holds; whoever came without one may listen until the first is made."""
+        """Whether the token holds; a caller without one may listen until the first is made."""
         service: Service = self._request.app.state.service
         if self._who.id:
             return await asyncio.to_thread(service.tokens.holds, self._who.id)

@@ -17,8 +17,8 @@ from cbe.service.auth.access import refuse_foreign
 from cbe.service.web.headers import HEADERS
 from cbe.service.web.http_errors import Forbidden
 
-MOST_BYTES = 1_000_000  # of a request's body
-TOO_LARGE = f"the body is larger than {MOST_BYTES:,} bytes; send less"
+MOST_BODY_BYTES = 1_000_000  # of a request's body
+TOO_LARGE = f"the body is larger than {MOST_BODY_BYTES:,} bytes; send less"
 
 log = logging.getLogger("cbe.service")
 
@@ -78,7 +78,7 @@ class Guard:
             await _refuse(send, 400, "the request says in two ways where its body ends; send one of them")
             return
         length = request.headers.get("content-length", "0")
-        if not length.isdecimal() or len(length) > 12 or int(length) > MOST_BYTES:
+        if not length.isdecimal() or len(length) > 12 or int(length) > MOST_BODY_BYTES:
             await _refuse(send, 413, TOO_LARGE)
             return
         read = 0
@@ -87,7 +87,7 @@ class Guard:
             nonlocal read
             message = await receive()
             read += len(message.get("body", b""))
-            if read > MOST_BYTES:
+            if read > MOST_BODY_BYTES:
                 raise HTTPException(413, TOO_LARGE)
             return message
 

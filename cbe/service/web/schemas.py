@@ -56,7 +56,7 @@ class StudyStatusShape(BaseModel):
     study: str
     question: str
     state: str
-    why: str | None
+    reason: str | None
     stage: str | None
     search: StageProgress | None
     confirm: StageProgress | None
@@ -78,7 +78,7 @@ class StudyStatusShape(BaseModel):
     owner: str | None
     priority: int
     submitted: datetime | None
-    place: int | None
+    queue_position: int | None
 
 
 class Studies(BaseModel):
@@ -86,13 +86,13 @@ class Studies(BaseModel):
     studies: list[StudyStatusShape]
 
 
-class Row(BaseModel):
+class Record(BaseModel):
     """A row of a table; its columns are those of the store."""
 
     model_config = ConfigDict(extra="allow")
 
 
-class TrialRow(Row):
+class TrialRow(Record):
     trial: str
     role: str | None
     preset: str | None
@@ -116,14 +116,14 @@ class TrialShape(TrialRow):
     config: dict[str, Any] | None
     yaml: str | None
     rerun: str | None
-    curve: list[Row]
-    events: list[Row]
+    curve: list[Record]
+    events: list[Record]
     log: str
 
 
 class Metrics(BaseModel):
     total: int
-    metrics: list[Row]
+    metrics: list[Record]
 
 
 class Query(BaseModel):
@@ -163,7 +163,7 @@ class Checked(BaseModel):
     about: About | None
 
 
-class PlanShape(Row):
+class PlanShape(Record):
     study: str
     trials: int
     confirm_runs: int
@@ -172,7 +172,7 @@ class PlanShape(Row):
 
 
 class Tasks(BaseModel):
-    tasks: list[Row]
+    tasks: list[Record]
 
 
 class Page(BaseModel):
@@ -198,7 +198,7 @@ class Cluster(BaseModel):
 
 
 class Events(BaseModel):
-    events: list[Row]
+    events: list[Record]
 
 
 class Health(BaseModel):

@@ -1,4 +1,4 @@
-"""What a study may still spend, whether another trial fits into it, and what is kept for the confirmation."""
+"""What a study may still spend, whether another trial fits, and what is reserved for the confirmation."""
 
 from __future__ import annotations
 

@@ -59,8 +59,8 @@ class Past:
         near = some if preset else _near(some, place)
         drawn = rng.choice(near)
         # What is drawn twice would be as good twice, and no scheduler could choose between the two.
-        apart = 1e-6 * rng.random()
-        return replace(drawn, objective=tuple(each + apart for each in drawn.objective))
+        offset = 1e-6 * rng.random()
+        return replace(drawn, objective=tuple(each + offset for each in drawn.objective))
 
 
 def _near(some: tuple[Course, ...], place: float) -> tuple[Course, ...]:

@@ -102,7 +102,7 @@ class Scaling:
         """Told once: while nobody sees the cluster nothing idle is counted, and no trial is told to leave."""
         if self._blind is None:
             self._blind = f"{type(error).__name__}: {error}"
-            self._ledger.recorder.event("cluster unseen", why=self._blind)
+            self._ledger.recorder.event("cluster unseen", reason=self._blind)
 
     def look(self) -> None:
         now, sight = time.monotonic(), self._without_arrivals(see(self._capacity))

@@ -80,12 +80,21 @@ def find(study: StudyConfig, store: Store) -> list[Earlier]:
     if study.search_from == "auto":
         found = [each for each in _readable(store, names) if _is_comparable(study, each.study)]
     else:
-        faults = [fault for name in study.search_from if (fault := _fault(study, store, name, names))]
-        if faults:
-            raise ConfigError(faults)
+        unfit = [fault for name in study.search_from if (fault := _fault(study, store, name, names))]
+        if unfit:
+            raise ConfigError(unfit)
         found = list(_readable(store, study.search_from))
     _require_new_pairs(study, found)
     return found
+
+
+def faults(study: StudyConfig, store: Store) -> tuple[Fault, ...]:
+    """What is wrong with the studies of the store that are to guide this one, for who checks its file."""
+    try:
+        find(study, store)
+    except ConfigError as error:
+        return tuple(error.faults)
+    return ()
 
 
 def _readable(store: Store, names: Sequence[str]) -> Iterator[Earlier]:

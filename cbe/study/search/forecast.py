@@ -39,6 +39,7 @@ def scores(values: Array) -> Array:
 def chances_to_lead(at_rung: Array, passed: Array, ends: Array) -> Array:
     """How probable it is that each of the trials at a rung ends ahead of all others; lower values are better.
 
+    A worse value never has the better chance, and what is no number has none.
     `passed` are the values that other trials had at the rung, and `ends` those with which they ended.
 
     >>> at_rung, passed, ends = np.array([0.1, 0.5]), np.array([0.2, 0.3, 0.4]), np.array([0.1, 0.15, 0.2])
@@ -48,8 +49,9 @@ def chances_to_lead(at_rung: Array, passed: Array, ends: Array) -> Array:
     if not len(at_rung) or len(ends) < MIN_ENDS:
         return np.zeros(len(at_rung))
     known = np.concatenate([at_rung, passed, ends])
-    scored = scores(np.where(np.isnan(known), np.inf, known))
-    unit = 1.0 if np.nanmin(known) >= 0 else scored.std() or 1.0
+    known = np.where(np.isfinite(known), known, np.inf)
+    scored = scores(known)
+    unit = 1.0 if known.min() >= 0 else scored.std() or 1.0
     here, before, after = np.split(scored / unit, [len(at_rung), len(at_rung) + len(passed)])
     count, middle = len(ends), before.mean()
     away, gone = before - middle, after - after.mean()
@@ -61,4 +63,8 @@ def chances_to_lead(at_rung: Array, passed: Array, ends: Array) -> Array:
     of_slope = variance / (variance / SLOPE_DEVIATION**2 + away @ away)
     deviation = np.sqrt(variance * (1 + 1 / count) + of_slope * (here - middle) ** 2)
     lead = min(after.min(), expected.min())
-    return np.asarray(np.where(np.isfinite(known[: len(here)]), ndtr((lead - expected) / deviation), 0.0))
+    chances = np.where(np.isfinite(known[: len(here)]), ndtr((lead - expected) / deviation), 0.0)
+    order = np.argsort(known[: len(here)])
+    # Far from the others a forecast is uncertain, also on the bad side; but no line falls.
+    chances[order] = np.minimum.accumulate(chances[order])
+    return np.asarray(chances)

@@ -24,6 +24,7 @@ from optuna.samplers import BaseSampler, TPESampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from scipy.special import ndtr
+from threadpoolctl import ThreadpoolController
 
 from cbe.spec import Parameter
 from cbe.study.search.coordinates import Places
@@ -74,6 +75,7 @@ class PriorSampler(BaseSampler):
         self._by_prior = min(PRIOR_FIRST, max(shares, default=0.0))
         self._rng = np.random.default_rng(seed)
         self._model = GaussianProcess(self._places.groups)
+        self._threads = ThreadpoolController()
         self._tpe = tpe(seed, startup)  # for several objectives
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -127,7 +129,8 @@ class PriorSampler(BaseSampler):
             for each in known
             if each.state == TrialState.RUNNING and each.number != number and not _has_told(each)
         ]
-        return "model", self._best_candidate(study, told, [params for params in running if params])
+        with self._threads.limit(limits=1):  # matrices this small gain nothing, and trials want the cores
+            return "model", self._best_candidate(study, told, [params for params in running if params])
 
     def _drawn_evenly(self) -> dict[str, Any]:
         return {key: parameter.draw_evenly(self._rng) for key, parameter in self._search.items()}

@@ -31,7 +31,7 @@ from cbe.study.trial.log import logged
 from cbe.training.loop import Snapshot, train
 
 Metrics = dict[str, Any]
-# Sends one report, with the checkpoint that goes with it, to whoever started the trial.
+# Sends one report, with the checkpoint that goes with it, to the process that started the trial.
 Send = Callable[[Metrics, str | None], None]
 
 KEEP_S = 10.0  # a checkpoint younger than this is kept: the report that goes with a newer one may yet be lost

@@ -64,7 +64,7 @@ class Run:
 
     @property
     def figures(self) -> dict[str, Any]:
-        """The columns of its row that hold for whoever takes it over."""
+        """The columns of its row that hold for a study that reuses it, too."""
         return {key: self.row[key] for key in _COPIED}
 
     @property

@@ -95,7 +95,7 @@ def test_machines_come_for_trials_and_go_when_none_is_left(cards: Growing, tmp_p
     assert len(seen.kept_s) == 1
     assert min(seen.kept_s) > 0.8 * IDLE_S
     assert seen.lost == 0
-    print(seen.told())
+    print(seen.sentence())
     folder.write("study.yaml", yaml.safe_dump(config.to_plain()).encode())
     drawn = {panel.id: panel for panel in panels(gather(folder))}
     assert "2 machines at most" in drawn["machines"].note

@@ -15,7 +15,9 @@ from cbe.service.live.answer_cache import AnswerCache
 from cbe.service.live.study_status import StudyStatus
 from cbe.service.live.study_watcher import StudyWatcher
 from cbe.store.folder import STUDY_FILE, Store
-from tests.made import Made, status
+from cbe.store.states import STATUS
+from tests.conftest import requests
+from tests.made import Made, status, whole
 
 Event = tuple[str, Any]
 
@@ -112,7 +114,7 @@ def test_a_study_at_rest_is_read_once_and_one_that_cannot_be_read_is_told_so(tmp
         made.folder.write(STUDY_FILE, b"name: [")
         await seen.look()
         now = seen.get("made")
-        assert now and now.state == "unreadable" and "not valid YAML" in now.told["why"]
+        assert now and now.state == "unreadable" and "not valid YAML" in now.status["reason"]
 
     asyncio.run(look())
 
@@ -148,3 +150,36 @@ def test_a_failure_is_told_to_all_who_asked_and_is_not_kept() -> None:
         assert await kept.get("best", 1, find) == b"fine"
 
     asyncio.run(ask())
+
+
+def test_a_service_that_starts_again_takes_studies_at_rest_from_the_index(store: Store) -> None:
+    def watcher() -> StudyWatcher:
+        return StudyWatcher(store, lambda found: StudyStatus(found.overview))
+
+    for name in ("a", "b"):
+        status(whole(store.uri, name), "finished")
+
+    async def start_twice() -> None:
+        await watcher().look()
+        second = watcher()
+        with requests() as made:
+            await second.look()
+        assert not any("/trials" in line or STATUS in line for line in made)
+        assert [(each.name, each.state, len(each.rows)) for each in second.all()] == [
+            ("a", "finished", 0),
+            ("b", "finished", 0),
+        ]
+        assert not second.is_whole("a")
+        second.fill("a")
+        found = second.get("a")
+        assert found and len(found.rows) == 24 and second.is_whole("a") and not second.is_whole("b")
+        with store.study("b").changing():
+            store.study("b").write(STATUS, b'{"state": "stopped"}')
+        third = watcher()
+        await third.look()
+        assert {each.name: each.state for each in third.all()} == {"a": "finished", "b": "stopped"}
+        if store.location.local:
+            await second.look()
+            assert {each.name: each.state for each in second.all()} == {"a": "finished", "b": "stopped"}
+
+    asyncio.run(start_twice())

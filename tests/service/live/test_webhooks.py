@@ -143,7 +143,7 @@ def test_a_webhook_receives_the_notice(hook: Hook) -> None:
             "event": "finished",
             "study": "pets",
             "state": "finished",
-            "why": None,
+            "reason": None,
             "sentence": "4 heads are best: 5 % < 7 % & falling.",
             "metric": "validation_error",
             "best": 0.05,
@@ -160,7 +160,9 @@ def test_a_webhook_receives_the_notice(hook: Hook) -> None:
 def test_slack_receives_a_text_in_its_own_escapes(hook: Hook) -> None:
     webhooks = Webhooks([f"slack:{hook.url}"])
     assert webhooks.send(DONE) == []
-    failed = Notice("failed", "pets", "failed", why="<!channel> lost & gone\nmore", metric="macs", best=5e6)
+    failed = Notice(
+        "failed", "pets", "failed", reason="<!channel> lost & gone\nmore", metric="macs", best=5e6
+    )
     assert webhooks.send(failed) == []
     assert webhooks.send(Notice("budget", "pets", "stopped")) == []
     assert hook.got == [
@@ -175,11 +177,11 @@ def test_slack_receives_a_text_in_its_own_escapes(hook: Hook) -> None:
 
 def test_foreign_texts_leave_without_secrets_and_numbers_as_json_has_them(hook: Hook) -> None:
     why = "GET s3://key:hush@bucket failed\x1b[2J, token=hush " + "x" * 5000
-    bad = Notice("failed", "pets", "failed", why=why, sentence="password=hush", best=float("nan"))
+    bad = Notice("failed", "pets", "failed", reason=why, sentence="password=hush", best=float("nan"))
     assert Webhooks([hook.url, f"slack:{hook.url}"]).send(bad) == []
     plain, slack = sorted(hook.got, key=lambda got: "text" in got)
     assert "hush" not in str(hook.got) and "\x1b" not in str(hook.got)
-    assert plain["best"] is None and len(plain["why"]) == 2000 and len(slack["text"]) < 4100
+    assert plain["best"] is None and len(plain["reason"]) == 2000 and len(slack["text"]) < 4100
 
 
 @pytest.mark.parametrize("status", [500, 503, 429, 408])

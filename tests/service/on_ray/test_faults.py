@@ -117,7 +117,7 @@ def test_a_killed_driver_is_shown_as_failed_with_its_reason_told_and_resumed(
         goes_on(service, "killed")
         os.kill(status(service.folder("killed")).plain["pid"], signal.SIGKILL)
         until(lambda: service.state("killed") == "failed", what="the failure")
-        why = service.http.get("/api/studies/killed").json()["why"]
+        why = service.http.get("/api/studies/killed").json()["reason"]
         assert "killed by SIGKILL" in why and "resume it" in why
         until(lambda: len(told) == 2, what="the notices")
         assert {each.get("event") for each in told} == {"failed", None}

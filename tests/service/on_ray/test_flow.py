@@ -109,7 +109,7 @@ def test_a_study_waits_its_turn_is_stopped_amended_resumed_and_deleted(
             assert served.submit(text_of(name, **ENDLESS)).status_code == 201
         until(lambda: served.state("one") == "running", what="the study")
         shown = served.http.get("/api/studies/two").json()
-        assert (shown["state"], shown["place"], shown["owner"]) == ("queued", 1, "local")
+        assert (shown["state"], shown["queue_position"], shown["owner"]) == ("queued", 1, "local")
         assert client.stop("two").state == "new"
 
         refused = served.http.patch("/api/studies/one", json={"set": {"budget.trials": 3}})
@@ -120,7 +120,7 @@ def test_a_study_waits_its_turn_is_stopped_amended_resumed_and_deleted(
         early = served.http.post("/api/studies/one/resume")
         assert early.status_code == 409 and "just ending" in early.text, early.text
         until(lambda: served.state("one") == "stopped", what="the stop")
-        assert served.http.get("/api/studies/one").json()["why"] == "it was asked to stop"
+        assert served.http.get("/api/studies/one").json()["reason"] == "it was asked to stop"
 
         before = {row["trial"]: row["step"] for row in client.show("one").trials}
         more = {"set": {"budget.trials": 3}, "priority": 7}

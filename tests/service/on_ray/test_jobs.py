@@ -107,7 +107,7 @@ def test_the_job_of_a_start_settles_it(jobs: Jobs, reconciler: Callable[[Submiss
     ended(jobs, "kept")
     now = datetime.now(UTC)
     found = reconciler(Submission("ada", now, started=now, job=job))
-    assert (found.wanted, found.untold) == ("rest", "failed")
+    assert (found.wanted, found.unsent) == ("rest", "failed")
     assert found.failed and "exit code 4" in found.failed and "abcdefgh" not in found.failed
     assert (
         reconciler(replace(found, wanted="run", started=None, job=None, failed=None)).started is None

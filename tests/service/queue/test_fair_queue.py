@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cbe.service.queue.entry import LOSSES, Entry, settled, state_of
 from cbe.service.queue.fair_queue import Begun, Waiting, in_turn
 from cbe.service.queue.ray_jobs import Job
-from cbe.service.queue.reconciler import LOSSES, Entry, settled
 from cbe.service.queue.submissions import Submission
-from cbe.service.service import _state
 from cbe.store.states import Status
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -84,7 +83,7 @@ def entry(
 
 def test_a_study_that_is_done_rests_and_is_told_so() -> None:
     submission, event = settled(entry({"state": "finished"}, "succeeded", 0))
-    assert (submission.wanted, submission.failed, submission.untold) == ("rest", None, "finished")
+    assert (submission.wanted, submission.failed, submission.unsent) == ("rest", None, "finished")
     assert event == "finished"
 
 
@@ -94,18 +93,18 @@ def test_a_driver_that_finds_nothing_to_do_says_no_word_and_the_study_is_finishe
 
 
 @pytest.mark.parametrize(
-    ("stop_reason", "untold"), [("budget.trials of 4 is spent", "budget"), ("it was asked to stop", None)]
+    ("stop_reason", "unsent"), [("budget.trials of 4 is spent", "budget"), ("it was asked to stop", None)]
 )
-def test_a_spent_budget_is_told_and_a_stop_is_no_failure(stop_reason: str, untold: str | None) -> None:
+def test_a_spent_budget_is_told_and_a_stop_is_no_failure(stop_reason: str, unsent: str | None) -> None:
     submission, event = settled(entry({"state": "stopped", "stop_reason": stop_reason}, "failed", 3))
-    assert (submission.wanted, submission.failed, submission.untold) == ("rest", None, untold)
-    assert event == untold or event == "stopped"
+    assert (submission.wanted, submission.failed, submission.unsent) == ("rest", None, unsent)
+    assert event == unsent or event == "stopped"
 
 
 def test_a_study_that_breaks_off_has_failed_for_the_reason_it_gives() -> None:
     said = {"state": "stopped", "stop_reason": "repeated errors", "broken": "3 trials ended with DataError"}
     submission, event = settled(entry(said, "failed", 1))
-    assert (event, submission.untold, submission.failed) == ("failed", "failed", said["broken"])
+    assert (event, submission.unsent, submission.failed) == ("failed", "failed", said["broken"])
 
 
 def test_a_driver_that_was_killed_has_failed_with_its_signal_and_is_not_started_again() -> None:
@@ -183,4 +182,4 @@ def test_a_driver_that_is_about_to_exit_is_shown_by_what_it_said_last(said: str,
     job = Job("1", "a", "running", "", None, NOON, None)
     entry = Entry("a", submission, Status({"state": said, "beat": 2.0}), job)
     why = "budget.trials of 6 is spent" if shown == "stopping" else None
-    assert _state(entry, said, why, False) == (shown, why)
+    assert state_of(entry, said, why, False) == (shown, why)

@@ -18,7 +18,9 @@ from cbe.errors import RunError
 from cbe.report.lookup import data_facts
 from cbe.spec import StudyConfig
 from cbe.store.folder import Store, StudyFolder
+from cbe.store.schema import TABLES
 from cbe.store.states import status
+from cbe.study.overview import is_current
 from cbe.study.trial.log import read_log
 from tests.study.bodies import bowl
 from tests.study.conftest import actors, curve, groups, rows, run, study
@@ -146,6 +148,14 @@ def test_the_confirmation_has_seeds_and_splits_that_the_search_never_saw(finishe
     ahead = [best] if best["objective"] < fixed["base"]["objective"] else []  # else it is not confirmed
     wanted = {(row["config_id"], row["preset"]): 2 for row in (*fixed.values(), *ahead)}
     assert runs == wanted
+
+
+def test_a_finished_study_leaves_one_file_of_each_table_and_a_row_in_the_index(finished: Finished) -> None:
+    config, folder = finished
+    files = {table: folder.list(table) for table in TABLES}
+    assert all(len(names) <= 1 for names in files.values()) and files["metrics"] and files["trials"]
+    known = Store.open(str(Path(folder.uri).parent)).index.of(config.name)
+    assert known.state == "finished" and is_current(folder, known)
 
 
 def test_a_finished_study_has_nothing_left_to_run(finished: Finished, tmp_path: Path) -> None:

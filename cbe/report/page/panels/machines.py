@@ -41,8 +41,8 @@ def machines(evidence: Evidence) -> Panel | None:
         "legend": legend(),
         "hovermode": "closest",
     }
-    told = found.told()
-    note = f"{told[0].upper()}{told[1:]}. The head is not counted."
+    sentence = found.sentence()
+    note = f"{sentence[0].upper()}{sentence[1:]}. The head is not counted."
     return Panel("machines", "Machines", note, {"data": traces, "layout": layout})
 
 

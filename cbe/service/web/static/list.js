@@ -113,7 +113,7 @@ function lineOf(name) {
     row.dataset.state = standing.state;
     show(question, standing.question);
     if (!before || before.state !== standing.state) states.replaceChildren(stateMark(standing.state));
-    show(why, standing.place ? `${ordinal(standing.place)} in the queue` : standing.why);
+    show(why, standing.queue_position ? `${ordinal(standing.queue_position)} in the queue` : standing.reason);
     for (const [part, line_] of Object.entries(bars)) {
       const found = standing[part];
       line_.hidden = !found || !found.total;

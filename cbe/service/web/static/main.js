@@ -30,7 +30,7 @@ function askForToken(fault) {
   if (token.get()) said.textContent = fault.message;
   const form = el("form", { id: "sign-in", class: "narrow" },
     el("h1", {}, "Sign in"),
-    el("p", { class: "lead" }, "This service asks for a token. Whoever runs it makes one with ",
+    el("p", { class: "lead" }, "This service asks for a token. Its administrator makes one with ",
       el("code", {}, "cbe token create"), "."),
     el("p", { class: "field" }, el("label", { for: "token" }, "Token"), input),
     said,

@@ -30,7 +30,7 @@ export async function open(main, me, connected) {
     head.fill(now);
     live.fill(now, trials);
     if (before && before.state === now.state) return;
-    if (before) announce(`${name} is ${now.state}${now.why ? `: ${now.why}` : ""}`);
+    if (before) announce(`${name} is ${now.state}${now.reason ? `: ${now.reason}` : ""}`);
     printed.state(now.state);
     nav.hidden = parts.hidden = now.state === "unreadable";
     if (!parts.hidden) refresh(true);
@@ -75,7 +75,7 @@ function heading(name, me) {
 
   function fill(now) {
     if (last.state !== now.state) state.replaceChildren(stateMark(now.state));
-    if (last.state !== now.state || last.why !== now.why) explain(now);
+    if (last.state !== now.state || last.reason !== now.reason) explain(now);
     last = now;
     show(question, now.question);
     show(about, whose(now));
@@ -86,7 +86,7 @@ function heading(name, me) {
     reason.hidden = !["failed", "unreadable"].includes(now.state);
     reason.replaceChildren(
       el("strong", {}, now.state === "failed" ? "This study has failed." : "This study cannot be read."),
-      el("p", { class: "lines" }, begun(now.why) || "Its log may say why."));
+      el("p", { class: "lines" }, begun(now.reason) || "Its log may say why."));
   }
   return { part, fill, leaving: steer.leaving };
 }

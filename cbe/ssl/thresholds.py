@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from cbe.spec import Method as Settings
+from cbe.spec import MethodSettings
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Shape:
     heads: int
     classes: int
     images: int  # unlabeled images in the set, for policies that remember each
-    settings: Settings  # of the method, without null where it takes them
+    settings: MethodSettings  # of the method, without null where it takes them
 
 
 class Policy(nn.Module, ABC):
