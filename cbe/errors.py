@@ -8,6 +8,7 @@ CbeError
 │   └── StoreError       a store that cannot be read, now or at all
 └── RunError             the run broke; exit code 1
     ├── NonFiniteLoss    a loss became NaN or infinite; the same config will do it again
+    ├── Superseded       another process has taken over what this one did; it must write nothing more
     ├── CheckpointError  a checkpoint could not be written or read; `retry` says whether trying again helps
     └── Paused           a trial was told to leave its process, and has kept a checkpoint; goes on elsewhere
 """
@@ -82,6 +83,10 @@ class NonFiniteLoss(RunError):
 
 class Paused(RunError):
     retry = True
+
+
+class Superseded(RunError):
+    pass
 
 
 class CheckpointError(RunError):

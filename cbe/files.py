@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
+
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def name_aside(name: str) -> str:
@@ -27,3 +30,29 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
+
+
+def create_file(path: Path, write: Callable[[BinaryIO], object]) -> bool:
+    """Writes a whole file where there is none; False where there is one. Of several at once one succeeds.
+
+    Where the file system has no hard links, two at the very same moment may both believe it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(name_aside(path.name))
+    try:
+        with aside.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(aside, path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LINKS or not aside.exists():
+            raise
+        if path.exists():
+            return False
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+    return True

@@ -117,6 +117,8 @@ def print_details(found: Details, studies: Studies) -> None:
         say(f"cluster: {seen.sentence()}")
     if about.problem:
         say(f"results could not be written: {first_line(about.problem)}", "red")
+    if about.outage:
+        say(first_line(about.outage))
     if found.trials:
         out.print(_trials(found.trials, about.metric or ""))
         say(NOT_SELECTED, "dim")

@@ -24,8 +24,7 @@ from cbe.service.auth.tokens import Tokens
 from cbe.service.live.webhooks import Webhooks
 from cbe.service.queue import embedded_ray
 from cbe.store.folder import Store, StudyFolder
-from cbe.store.states import status
-from cbe.study.control import Claim
+from cbe.study.control import Claim, IsDriven
 from cbe.words import clean
 
 GRACE_S = 3
@@ -107,11 +106,11 @@ def serve(settings: Settings) -> None:
     _log()
     _allow_many_connections()
     webhooks = Webhooks(settings.notify)
-    with _alone(Store.open(settings.store)):
-        _serve(settings, webhooks)
+    with _alone(Store.open(settings.store)) as claim:
+        _serve(settings, webhooks, claim)
 
 
-def _serve(settings: Settings, webhooks: Webhooks) -> None:
+def _serve(settings: Settings, webhooks: Webhooks, claim: Claim) -> None:
     log = logging.getLogger("cbe.service")
     if not settings.ray:
         log.info("starting Ray on this machine; --ray gives another")
@@ -128,6 +127,7 @@ def _serve(settings: Settings, webhooks: Webhooks) -> None:
         limit=settings.studies,
         webhooks=webhooks,
         url=settings.url,
+        is_ours=claim.writer.check,
     )
     app = create_app(
         service, loopback=settings.loopback, tls=settings.tls_cert is not None, public=settings.public
@@ -157,28 +157,28 @@ def _serve(settings: Settings, webhooks: Webhooks) -> None:
         )
     # uvicorn ends in order, and then raises the signal again that told it to.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    claim.on_superseded = lambda _: setattr(server, "should_exit", True)
+    server.should_exit = claim.superseded is not None
     try:
         with suppress(KeyboardInterrupt):
             server.run()
     finally:
-        if own is not None:
+        if own is not None and not claim.superseded:  # its Ray is the successor's now
             log.info("ending, and Ray with it; studies that ran go on at the next start")
             service.reconciler.rest()
             own.kill()
 
 
 @contextmanager
-def _alone(store: Store) -> Iterator[None]:
+def _alone(store: Store) -> Iterator[Claim]:
     """One service a store: two would start the same studies."""
-    folder = StudyFolder(SERVICE, store.location.at(SERVICE))
-    last = status(folder)
-    if last.alive:
+    try:
+        with Claim(StudyFolder(SERVICE, store.location.at(SERVICE))) as claim:
+            yield claim
+    except IsDriven as error:
         raise InputError(
-            f"store {store.uri}: has a service already (process {last.plain.get('pid')} on "
-            f"{last.plain.get('host')}); end that first, or give another --store"
-        )
-    with Claim(folder) as claim, claim.beating(_Here()):
-        yield
+            f"store {store.uri}: has a service already ({error.who}); end that first, or give another --store"
+        ) from None
     claim.end(_Here())
 
 
@@ -190,7 +190,7 @@ def _allow_many_connections() -> None:
 
 
 class _Here:
-    """What the service says of itself every few seconds: that it is there."""
+    """What the service says of itself at its end."""
 
     def to_plain(self) -> dict[str, Any]:
         return {"stage": "finished"}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -60,6 +60,7 @@ class Service:
     limit: int = 2  # studies that run at once
     webhooks: Webhooks = field(default_factory=lambda: Webhooks([]))
     url: str = ""  # of the service's own page, for notices and commands
+    is_ours: Callable[[], object] = lambda: None  # raises where another service has taken over the store
     folder: Path = field(default_factory=Path.cwd)  # where drivers work: relative paths of data are below it
     audit: Audit = field(init=False)
     tokens: Tokens = field(init=False)
@@ -74,7 +75,9 @@ class Service:
 
     def __post_init__(self) -> None:
         self.audit, self.tokens = Audit(self.store), Tokens(self.store)
-        self.reconciler = Reconciler(self.store, self.jobs, self.audit, self._tell, self.limit, self.folder)
+        self.reconciler = Reconciler(
+            self.store, self.jobs, self.audit, self._tell, self.limit, self.folder, self.is_ours
+        )
         self.study_watcher = StudyWatcher(self.store, self.study_status)
 
     def known(self, name: str) -> StudyFolder:

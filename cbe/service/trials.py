@@ -21,7 +21,7 @@ from cbe.words import finite
 
 _IN_CONFIG = {*column_types(), "config", "revision"}
 _COLUMNS = tuple(name for name in TRIALS.schema.names if name not in _IN_CONFIG)
-_FIGURES = tuple(name for name in METRICS.schema.names if name not in ("study", "trial", "revision"))
+_FIGURES = tuple(name for name in METRICS.schema.names if name not in ("study", "trial", "revision", "epoch"))
 _LINES = 500  # of a log
 
 

@@ -12,7 +12,7 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,15 +34,22 @@ def new_name(suffix: str = ".parquet") -> str:
 
 
 def compact(
-    place: Location, table: Table, grace_s: float = GRACE_S, *, least: int = 2, whole: bool = False
+    place: Location,
+    table: Table,
+    grace_s: float = GRACE_S,
+    *,
+    least: int = 2,
+    whole: bool = False,
+    kept: Collection[str] = frozenset(),
 ) -> int:
     """Deletes what earlier merges replaced, merges what is worth it, and counts the files of the table.
 
-    Fewer than `least` files are not merged. With `whole` all of them become one, also a single one.
+    What must be `kept` is not deleted. Fewer than `least` files are not merged. With `whole` all of them
+    become one, also a single one.
     """
     try:
         listing = scan(place, table, superseded=True)
-        _clean(listing, grace_s)
+        _clean(listing, grace_s, kept)
         chosen = list(listing.live) if whole else _choose(listing.live)
         alone = len(chosen) == 1 and (not whole or chosen[0].name.endswith(MERGED))
         if not chosen or alone or len(listing.live) < least:
@@ -57,21 +64,21 @@ def compact(
     return len(listing.live) - len(chosen) + 1
 
 
-def finish(place: Location, table: Table) -> None:
+def finish(place: Location, table: Table, kept: Collection[str] = frozenset()) -> None:
     """Makes one file of a table that nobody writes to any more, and deletes all others at once.
 
     Who reads meanwhile may find that a file has gone, and then looks again.
     """
-    compact(place, table, least=1, whole=True)
-    compact(place, table, grace_s=0.0)
+    compact(place, table, least=1, whole=True, kept=kept)
+    compact(place, table, grace_s=0.0, kept=kept)
 
 
-def _clean(listing: Listing, grace_s: float) -> None:
+def _clean(listing: Listing, grace_s: float, kept: Collection[str]) -> None:
     old = time.time() - grace_s
     settled = [part for part in listing.merged if not grace_s or part.entry.modified_s <= old]
     names = {name for part in settled for name in replaced(part.schema)}
     for entry in listing.replaced:
-        if entry.name in names:
+        if entry.name in names and entry.name not in kept:
             listing.place.at(entry.name).delete()
 
 

@@ -1,7 +1,7 @@
 """A store of studies, and the folder of one of them.
 
     STORE/_index/*.parquet
-    STORE/<study>/study.yaml  data.json  status.json  learned.json  optuna.journal
+    STORE/<study>/study.yaml  data.json  status.json  claims/…  learned.json  optuna.journal
                   checkpoints/…  logs/…
                   trials/*.parquet  metrics/*.parquet  confusions/*.parquet  events/*.parquet
 
@@ -28,7 +28,7 @@ from cbe.spec import StudyConfig
 from cbe.spec.files import read_config_text
 from cbe.spec.terms import is_name
 from cbe.store import compact as merging
-from cbe.store import reader
+from cbe.store import epochs, reader
 from cbe.store.clock import tick
 from cbe.store.index import FOLDER, NOTHING, Index, Known
 from cbe.store.location import Location
@@ -160,6 +160,10 @@ class StudyFolder:
         """Puts a file there whole, or not at all."""
         self.location.at(relative).write(content)
 
+    def create(self, relative: str, content: bytes) -> bool:
+        """Puts a whole file there where there is none; False where there is one."""
+        return self.location.at(relative).create(content)
+
     def delete(self, relative: str) -> None:
         """Removes a file, or a folder with all it holds; what is not there is gone already."""
         self.location.at(relative).delete()
@@ -179,15 +183,20 @@ class StudyFolder:
         return Store(replace(self.location, root=above)).index.changing(self.name)
 
     def append(self, table: str, rows: Sequence[dict[str, Any]]) -> None:
-        """Adds rows to a table as one new file; study and revision are filled in where a row has none."""
-        if not rows:
-            return
+        """Adds rows to a table as one new file; study and revision are filled in where a row has none.
+
+        A study's driver adds by an `EpochWriter`, which others cannot get in the way of.
+        """
+        if rows:
+            self.location.at(f"{table}/{merging.new_name()}").write(self.encoded(table, rows))
+
+    def encoded(self, table: str, rows: Sequence[dict[str, Any]], **known: Any) -> bytes:
+        """A file of these rows; what is known of all of them is filled in where a row has none."""
         kind = TABLES[table]
-        given: dict[str, Any] = {"study": self.name}
+        given: dict[str, Any] = {"study": self.name, **known}
         if "revision" in kind.schema.names:
             given["revision"] = tick()
-        content = kind.encode(build(kind, [given | row for row in rows]))
-        self.location.at(f"{table}/{merging.new_name()}").write(content)
+        return kind.encode(build(kind, [given | row for row in rows]))
 
     def table(
         self, table: str, columns: Sequence[str] | None = None, where: pc.Expression | None = None
@@ -210,12 +219,13 @@ class StudyFolder:
 
         What the merged file replaces is deleted by a later call, `grace_s` after it or more.
         """
-        return merging.compact(self.location.at(table), TABLES[table], grace_s, least=least)
+        kept = epochs.kept(self, self.list(table))
+        return merging.compact(self.location.at(table), TABLES[table], grace_s, least=least, kept=kept)
 
     def finish(self) -> None:
         """Leaves one file of each table; for a study that nobody writes to any more."""
         for name, table in TABLES.items():
-            merging.finish(self.location.at(name), table)
+            merging.finish(self.location.at(name), table, epochs.kept(self, self.list(name)))
 
     def sweep(self, older_s: float = _DAY_S) -> None:
         """Deletes what killed writers have left behind; a file in the making is younger than a day."""

@@ -13,7 +13,8 @@ from pyarrow import fs
 
 from cbe.clouds import Cloud, cloud_of, open_address, reason
 from cbe.errors import RunError, StoreError
-from cbe.files import name_aside, replace_file
+from cbe.files import create_file, name_aside, replace_file
+from cbe.store import conditional
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,23 @@ class Location:
             else:
                 self._put(self.root, content)
         except (pa.ArrowException, OSError) as error:
-            hint = self.cloud.hint if self.cloud else "free some space, or check who may write there"
-            raise RunError(f"{self.uri}: could not be written ({reason(error)}); {hint}") from error
+            raise self._unwritable(error) from error
+
+    def create(self, content: bytes) -> bool:
+        """Puts a whole file here where there is none; False where there is one.
+
+        Of several that try at once, on whatever machines, one succeeds.
+        """
+        try:
+            if self.local:
+                return create_file(Path(self.root), lambda file: file.write(content))
+            return conditional.create(self.bucket, self.query, self.root.partition("/")[2], content)
+        except (conditional.ERRORS, OSError) as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: Exception) -> RunError:
+        hint = self.cloud.hint if self.cloud else "free some space, or check who may write there"
+        return RunError(f"{self.uri}: could not be written ({reason(error)}); {hint}")
 
     def _put(self, path: str, content: bytes) -> None:
         with self.filesystem.open_output_stream(path, compression=None) as stream:

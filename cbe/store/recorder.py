@@ -1,7 +1,8 @@
 """What happens in a study, put down as it happens.
 
 Calls only note rows in memory; a thread writes them every `flush_s` seconds. A write that fails keeps its
-rows for the next turn. What was flushed survives the process however it ends.
+rows for the next turn, however long the store does not answer. What was flushed survives the process however
+it ends. Where another driver has taken over (`cbe.store.epochs`), nothing more is written.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-from cbe.errors import CbeError, RunError
+from cbe.errors import CbeError, RunError, Superseded
 from cbe.spec.metrics import REPORTED
+from cbe.store import epochs
 from cbe.store.clock import catch_up, tick
+from cbe.store.epochs import EpochWriter
 from cbe.store.folder import StudyFolder
+from cbe.store.outage import Outage
 from cbe.store.past import COLUMNS, PastReports
 from cbe.store.redact import redact, redacted_json
 from cbe.store.schema import METRICS, SCALING, TABLES, TRIALS, build, fit
@@ -69,8 +73,11 @@ class _Queue:
 class Recorder:
     """Safe to call from several threads; one recorder a study."""
 
-    def __init__(self, folder: StudyFolder, flush_s: float = 1.0) -> None:
-        self.folder = folder
+    def __init__(self, folder: StudyFolder, flush_s: float = 1.0, writer: EpochWriter | None = None) -> None:
+        """`writer` is that of a study's driver, which may be shut out."""
+        self.folder, self._writer = folder, writer
+        self.outage = Outage(self.event)
+        self.superseded: Superseded | None = None  # by another driver
         self.past = PastReports(METRICS.fields(COLUMNS).empty_table())  # `load` reads it
         self._rows: dict[str, _Row] = {}
         self._last: dict[str, int] = {}  # the last step of each trial that has reported
@@ -92,7 +99,7 @@ class Recorder:
     @property
     def problem(self) -> str | None:
         """Why rows are not in the store that should be."""
-        return self._failure or (self._refused[0] if self._refused else None)
+        return self._failure or self.outage.why or (self._refused[0] if self._refused else None)
 
     def load(self) -> Recorder:
         """Takes up what an earlier recorder of this study has written."""
@@ -113,7 +120,8 @@ class Recorder:
         change |= {"study": self.folder.name, "trial": trial_id}
         with self._noting:
             change["revision"] = tick()
-            self._rows[trial_id] = self._queue.trials[trial_id] = self._rows.get(trial_id, _EMPTY) | change
+            before = self._rows.get(trial_id) or _EMPTY | {"epoch": self._writer and self._writer.epoch}
+            self._rows[trial_id] = self._queue.trials[trial_id] = before | change
 
     def metrics(self, trial_id: str, metrics: Mapping[str, Any], *, replace: bool = False) -> None:
         """Keeps one report of a trial; unless replacing, only of a step later than those recorded."""
@@ -164,6 +172,8 @@ class Recorder:
     def flush(self) -> None:
         """Writes what was noted; where that fails, `problem` says why and the rows wait for the next time."""
         with self._writing:
+            if self.superseded:
+                return
             queue = _Queue()
             try:
                 with self._noting:
@@ -172,8 +182,12 @@ class Recorder:
                 for table, rows in queue.tables().items():
                     self._append(table, rows)
                     getattr(queue, table).clear()
+                self.outage.over("rows")
+            except Superseded as error:
+                self.superseded = error
             except Exception as error:  # whatever it is, the rows must stay and the thread go on
                 self._failure = redact(str(error) if isinstance(error, CbeError) else repr(error))
+                self.outage.met("rows", self._failure)
             finally:
                 with self._noting:
                     self._queue = queue + self._queue
@@ -182,6 +196,8 @@ class Recorder:
         """Writes the rest of a study that is over, and leaves one file of each table."""
         self.close()
         with suppress(CbeError, OSError):  # the rows are safe in their many files
+            if self._writer:
+                epochs.close(self.folder, self._writer.epoch)
             self.folder.finish()
 
     def close(self) -> None:
@@ -189,24 +205,29 @@ class Recorder:
         self._closing.set()
         self._thread.join()
         self.flush()
+        if self._failure is None:
+            self.flush()  # that it has worked again is a row, too
+        if self.superseded:
+            raise self.superseded
         lost = len(self._queue) + len(self._refused)
         if lost:
             raise RunError(f"{self.folder.uri}: {lost} rows could not be written: {self.problem}")
 
     def _append(self, table: str, rows: list[_Row]) -> None:
+        append = self._writer.append if self._writer else self.folder.append
         try:
-            self.folder.append(table, rows)
+            append(table, rows)
         except (TypeError, ValueError, OverflowError):
             # One row that cannot be stored must not keep the others waiting for ever.
             faults = [(row, _fault(table, row)) for row in rows]
-            self.folder.append(table, [row for row, fault in faults if fault is None])
+            append(table, [row for row, fault in faults if fault is None])
             self._refused += [fault for _, fault in faults if fault is not None]
         if table in self._files and rows:
             self._files[table] += 1
 
     def _work(self, flush_s: float) -> None:
         swept = False
-        while not self._closing.wait(flush_s):
+        while not self._closing.wait(flush_s) and not self.superseded:
             self.flush()
             try:
                 if not swept:

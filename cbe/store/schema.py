@@ -1,5 +1,7 @@
 """The tables of a study: their columns, their keys, and the version written into every file.
 
+`epoch` numbers the drivers of a study, one after the other: see `cbe.store.epochs`.
+
 A new column needs no new version: files without it read as null, and a merge keeps columns it does not know.
 A version is raised where the meaning or the type of a column changes; older code then refuses the file.
 """
@@ -148,6 +150,7 @@ TRIALS = _table(
     *_columns("string", "versions git_commit error_class error_text checkpoint"),
     ("reused_from", "string"),  # STUDY/TRIAL that was trained in its place
     ("sampler", "string"),  # JSON: what the sampler has noted; see history.py
+    ("epoch", "int64"),  # in which it began
     *column_types().items(),
 )
 
@@ -161,6 +164,7 @@ METRICS = _table(
     ("thresholds", "vector"),  # per class, mean over heads
     ("wall_s", "float64"),
     ("time", "time"),
+    ("epoch", "int64"),
 )
 
 CONFUSIONS = _table(
@@ -171,6 +175,7 @@ CONFUSIONS = _table(
     *_columns("int64", "step revision"),
     ("kind", "string"),  # validation or pseudo
     ("matrix", "matrix"),  # rows true, columns predicted
+    ("epoch", "int64"),
 )
 
 EVENTS = _table(
@@ -180,6 +185,7 @@ EVENTS = _table(
     *_columns("string", "study id"),
     ("time", "time"),
     *_columns("string", "trial kind details"),
+    ("epoch", "int64"),
 )
 
 SCALING = _table(  # a cluster's machines beside its head, and the trials that have or want one
@@ -191,6 +197,7 @@ SCALING = _table(  # a cluster's machines beside its head, and the trials that h
     *_columns("int64", "running pending starting nodes"),
     ("groups", "string"),  # JSON: machines by group
     ("idle_s", "float64"),  # of places that cost and were not used, since the row before
+    ("epoch", "int64"),
 )
 
 STUDIES = _table(  # of a whole store: see index.py

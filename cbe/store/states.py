@@ -52,11 +52,15 @@ class Status:
 
     @property
     def alive(self) -> bool:
-        """Whether a driver runs: by its process on this machine, by what was heard of it on another."""
+        """Whether a driver runs: by its process on this machine, by what was heard of it on another.
+
+        The latter is for show, since the clocks of two machines may differ. Who may write, and who may take
+        over, does not depend on it: see `cbe.study.control`.
+        """
         if self.plain.get("state") != "running":
             return False
         if self.plain.get("host") == socket.gethostname():
-            return _runs(self.plain.get("pid"), self.plain.get("born"))
+            return runs(self.plain.get("pid"), self.plain.get("born"))
         return time.time() - _number(self.plain.get("beat")) < SILENT_S
 
     @property
@@ -143,7 +147,8 @@ def current_trials(
     return (rows if late is None else rows.filter(late)).select(wanted)
 
 
-def _runs(pid: Any, since: int | None) -> bool:
+def runs(pid: Any, since: int | None) -> bool:
+    """Whether a process of this machine lives, and is the one that began then."""
     if not isinstance(pid, int) or pid <= 0:
         return False
     try:

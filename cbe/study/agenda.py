@@ -131,11 +131,11 @@ class Agenda:
     def _missing_confirmations(self) -> list[Assignment]:
         rows = list(self._ledger.rows.copy().values())
         best = winners(self._study, rows) if self.stage == "confirm" else []
-        return confirmations(self._study, rows, [*presets(rows), *best], self._images)
+        return confirmations(self._study, rows, [*presets(rows), *best], self.images)
 
     @cached_property
-    def _images(self) -> int | None:
-        """How many images an error is counted on; the driver has told by the time of the confirmation."""
+    def images(self) -> int | None:
+        """How many images an error is counted on. Read once, before the trials: see `engine`."""
         metric = self._study.objectives[0].metric
         facts = json.loads(self._folder.read(DATA_FILE) or "{}")
         found: int | None = facts.get(METRICS[metric].counted_on)
@@ -252,6 +252,7 @@ def _unfinished(folder: StudyFolder, ledger: Ledger) -> Iterator[Assignment]:
     for name, row in sorted(ledger.rows.items()):
         if row["state"] not in FINAL and name not in ledger.sampling.taken_back:
             point, pair = json.loads(row["params"]), pair_of(row)
-            resume = newest(folder, name, ledger.recorder.recorded_step(name), _interval(row))
+            recorded, since = ledger.recorder.recorded_step(name), row["epoch"] or 0
+            resume = newest(folder, name, recorded, _interval(row), since)
             number = ledger.sampling.number(name)
             yield Assignment(name, row["role"], pair, point, row["preset"], number, resume)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from ray import tune
 
 from cbe.data import Pool, Stats, facts_of, open_dataset, open_pool
 from cbe.data import digest as digest_of
-from cbe.errors import CbeError, DataError, Paused, RunError
+from cbe.errors import CbeError, DataError, Paused, RunError, Superseded
 from cbe.spec import StudyConfig
 from cbe.ssl.world import World
 from cbe.store.folder import DATA_FILE, Store, StudyFolder
@@ -30,7 +31,7 @@ from cbe.store.rows import pair_of
 from cbe.study.agenda import Agenda
 from cbe.study.assignment import Assignment
 from cbe.study.budget.guard import BudgetGuard
-from cbe.study.control import Claim, stop_was_asked
+from cbe.study.control import Claim
 from cbe.study.dispatch import Dispatch, Halt, Listener
 from cbe.study.ledger import Ledger, Reports
 from cbe.study.lifecycle import journal
@@ -51,7 +52,7 @@ from cbe.training.launch import Send, Workers, launch
 
 RETRIES = 3  # of a trial whose process or node was lost
 SCRATCH = ".ray"
-LOOK_S = 1.0  # between looks for a wish to stop
+LOOK_S = 1.0  # between looks at the clock
 COUNT_S = 0.05  # between looks at the budget, which adds up all trials
 LEAVE_S = 30.0  # that trials have to keep a checkpoint when the study halts
 
@@ -66,16 +67,21 @@ def run(
     address: str | None = None,
     body: Body = work,
 ) -> Progress:
-    """Runs a study, or goes on with it: what the store has of it is kept and not run again."""
+    """Runs a study, or goes on with it: what the store has of it is kept and not run again.
+
+    Once the trials run, nothing waits for the store: threads of the recorder and of the claim write to it and
+    read from it, and outlast that it does not answer. What Ray Tune asks is answered from memory.
+    """
     folder = store.study(study.name)
     with Claim(folder) as claim, cluster.connected(study, address) as embedded:
         with (
-            closing(Recorder(folder)) as recorder,
+            closing(Recorder(folder, writer=claim.writer)) as recorder,
             closing(StopSignal()) as stop_signal,
             ExitStack() as closers,
         ):
             recorder.load()
             retry(recorder)
+            claim.outage = recorder.outage
             capacity = cluster.capacity(study, cluster.size(embedded))
             cluster.require_shared(study, store, capacity)
             mirror = closers.enter_context(closing(_mirror(study, folder, recorder)))
@@ -90,12 +96,15 @@ def run(
                 digest = digest_of(pool, stats)
                 _describe(study, folder, (pool, stats), digest)
                 ledger.reusable = reusable_runs(study, store, digest, _device(capacity))
-                shared = Shared(study, store.uri, pool, stats)
-                limits = _Limits(folder, progress, budget_guard, stop_signal)
-                with scaling.watching() if scaling else nullcontext():
-                    _tune(folder, progress, capacity, shared, body, limits)
+                _ = agenda.images  # read before Tune asks for it
+                shared = Shared(study, store.uri, pool, stats, claim.writer.epoch)
+                limits = _Limits(claim, progress, budget_guard, stop_signal)
+                with scaling.watching() if scaling else nullcontext(), _scratch(folder, capacity) as scratch:
+                    _tune(folder, scratch, progress, capacity, shared, body, limits)
+                if lost := limits.superseded:
+                    raise lost
                 ledger.settle()
-                folder.delete(SCRATCH)  # Tune's own state, for a restore that is never done
+                _outlasted(recorder)
                 if progress.stage == "finished":
                     recorder.finish()
         claim.end(progress)
@@ -123,6 +132,29 @@ def _sampling(study: StudyConfig, store: Store, recorder: Recorder, mirror: Mirr
     return Sampling(study, recorder, given, mirror)
 
 
+@contextmanager
+def _scratch(folder: StudyFolder, capacity: cluster.Capacity) -> Iterator[str]:
+    """Where Tune keeps its own state, for a restore that is never done.
+
+    Several machines need a place that all of them see, and that is the store. One alone does not, and then
+    Tune asks nothing of a store that may not answer.
+    """
+    if capacity.alone:
+        with tempfile.TemporaryDirectory(prefix="cbe-", ignore_cleanup_errors=True) as scratch:
+            yield scratch
+        return
+    yield folder.path(SCRATCH)
+    with suppress(RunError):
+        folder.delete(SCRATCH)
+
+
+def _outlasted(recorder: Recorder) -> None:
+    """Waits where the store does not answer at the end: what is in memory only would be lost."""
+    recorder.flush()
+    while recorder.outage.why and not recorder.superseded:
+        time.sleep(COUNT_S)
+
+
 def _device(capacity: cluster.Capacity) -> str | None:
     """What trials run on, as far as this process can see it."""
     if not capacity.gpus:
@@ -141,13 +173,14 @@ def _describe(study: StudyConfig, folder: StudyFolder, pool: tuple[Pool, Stats],
 
 def _tune(
     folder: StudyFolder,
+    scratch: str,
     progress: Progress,
     capacity: cluster.Capacity,
     shared: Shared,
     body: Body,
     limits: _Limits,
 ) -> None:
-    ledger, study, scratch = progress.ledger, shared.study, folder.path(SCRATCH)
+    ledger, study = progress.ledger, shared.study
     workers = Workers(capacity.workers, capacity.cpus, capacity.gpus, retries=RETRIES, storage=scratch)
     job = _Job([ray.put(shared)], body, workers, limits.stop_signal.broadcaster, capacity)
     judge = scheduler(study, _curves(ledger))
@@ -239,22 +272,25 @@ class _Limits:
     """Whether the study must stop: its budget is spent, or somebody wishes it.
 
     Then every trial is told, and stops by itself once it has kept a checkpoint; those that do not within
-    some time are stopped as they are.
+    some time are stopped as they are. Where another driver has taken over they all are, at once.
     """
 
     def __init__(
-        self, folder: StudyFolder, progress: Progress, budget_guard: BudgetGuard, stop_signal: StopSignal
+        self, claim: Claim, progress: Progress, budget_guard: BudgetGuard, stop_signal: StopSignal
     ) -> None:
-        self._folder, self._progress, self._budget_guard, self.stop_signal = (
-            folder,
-            progress,
-            budget_guard,
-            stop_signal,
-        )
+        self._claim, self._progress = claim, progress
+        self._budget_guard, self.stop_signal = budget_guard, stop_signal
         self._looked = self._counted = self._told = 0.0
+
+    @property
+    def superseded(self) -> Superseded | None:
+        return self._claim.superseded or self._progress.ledger.recorder.superseded
 
     def __call__(self) -> bool:
         ledger, now = self._progress.ledger, time.monotonic()
+        if self.superseded:
+            ledger.halt("another process has taken over")
+            return True
         if ledger.stop_reason is None:
             self._look(ledger, now)
         if ledger.stop_reason is None:
@@ -274,7 +310,7 @@ class _Limits:
             self._looked, limit = now, ledger.study.budget.wall_hours
             if limit is not None and self._progress.elapsed_s / 3600 >= limit:
                 ledger.halt(f"budget.wall_hours of {limit:g} is spent")
-            if stop_was_asked(self._folder):
+            if self._claim.stop_asked:
                 ledger.halt("it was asked to stop")
 
 

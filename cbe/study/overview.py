@@ -72,6 +72,7 @@ class Overview:
     eta_s: tuple[float, float] | None  # seconds left at least and at most, while it runs
     steps_per_s: float | None
     problem: str | None  # why results could not be written
+    outage: str | None  # the last time that the store did not answer its driver
     spent: Spent
     cut_short: str | None  # why the search ended before its last trial: the confirmation needs the rest
     unspent: dict[str, float] | None  # of each limit, and of runs to confirm; None: it has not finished
@@ -271,6 +272,7 @@ def _overview(study: StudyConfig, last: Status, rows: Sequence[Row]) -> Overview
         eta_s=(eta_s[0], eta_s[1]) if eta_s else None,
         steps_per_s=said.get("steps_per_s"),
         problem=said.get("problem"),
+        outage=said.get("outage"),
         spent=spent,
         cut_short=said.get("cut_short"),
         unspent=_unspent(study, last, spent, _ended(confirmed)) if last.state == "finished" else None,

@@ -1,10 +1,18 @@
-"""Something that is done every few seconds beside other work."""
+"""Something that is done every few seconds beside other work, or until it succeeds."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+from cbe.errors import CheckpointError, RunError, StoreError, Superseded
+
+T = TypeVar("T")
+
+FIRST_S, LONGEST_S = 0.5, 15.0  # between tries
 
 
 @contextmanager
@@ -31,3 +39,16 @@ def every(
     finally:
         over.set()
         thread.join()
+
+
+def outlast(do: Callable[[], T]) -> T:
+    """Does it until it succeeds: a store that does not answer now, or a full disk, may in some minutes."""
+    pause_s = FIRST_S
+    while True:
+        try:
+            return do()
+        except (RunError, StoreError) as error:
+            if isinstance(error, Superseded) or (isinstance(error, CheckpointError) and not error.retry):
+                raise
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_S)

@@ -144,5 +144,6 @@ class Progress:
             "steps_per_s": round(self.steps_per_s, 2),
             "failures": len(chosen(rows, None, "failed")),
             "problem": self.problem,
+            "outage": self.ledger.recorder.outage.last,
             "idle": self.agenda.budget_guard.idle,
         }

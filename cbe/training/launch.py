@@ -10,6 +10,7 @@ import logging
 import os
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +38,8 @@ Send = Callable[[Metrics, str | None], None]
 Body = Callable[[str | None, Send, World], None]
 # What ends a trial as its class of error and text; None for what a retry may mend.
 Failure = Callable[[Exception], Metrics | None]
+
+AGAIN_S = 2.0  # between tries to report
 
 _POINTER = "pointer"  # Ray moves our checkpoint's name about; the checkpoint itself stays where it is
 
@@ -100,7 +103,12 @@ def _report(ray_: Any, metrics: Metrics, checkpoint: str | None) -> None:
         return
     with tempfile.TemporaryDirectory() as aside:
         (Path(aside) / _POINTER).write_text(checkpoint)
-        ray_.report(metrics, checkpoint=ray_.Checkpoint.from_directory(aside))
+        while True:
+            try:
+                ray_.report(metrics, checkpoint=ray_.Checkpoint.from_directory(aside))
+                return
+            except OSError:  # where Ray keeps the pointer does not answer now; nothing was reported yet
+                time.sleep(AGAIN_S)
 
 
 def _pointed(checkpoint: Checkpoint | None) -> str | None:

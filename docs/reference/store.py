@@ -27,6 +27,7 @@ _SUMMARIES = {
 MEANINGS = {
     "study": "name of the study",
     "trial": "name of the trial: t0001 of the search, c0001 of the confirmation",
+    "epoch": "number of the driver under which the row was written",
     "revision": "a row with a higher revision replaces older rows of the same key",
     "role": "`search` or `confirm`",
     "preset": "`paper`, `base` or null: the two configs that every study runs",
@@ -73,6 +74,7 @@ MEANINGS = {
 }
 # The same name means something else in these tables.
 OWN = {
+    ("trials", "epoch"): "number of the driver under which the trial began",
     ("confusions", "kind"): "`validation` or `pseudo`",
     ("events", "kind"): "what happened, as `started`, `pruned` or `node came`",
     ("metrics", "step"): "step of the evaluation",

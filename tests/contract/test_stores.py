@@ -209,7 +209,7 @@ def test_rows_wait_in_memory_while_s3_is_down(ambient: None, tmp_path: Path) -> 
     server.stop()
     recorder.metrics("a", {"step": 1, "loss": 1.0})
     recorder.trial("a", state="completed")
-    with pytest.raises(RunError, match=r"2 rows could not be written: .*could not be written.*AWS_ENDPOINT"):
+    with pytest.raises(RunError, match=r"3 rows could not be written: .*could not be written.*AWS_ENDPOINT"):
         recorder.close()
     assert recorder.problem is not None and "could not be written" in recorder.problem
     again = ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)

@@ -191,6 +191,7 @@ made_up = some.builds(
     eta_s=maybe | some.tuples(numbers, numbers),
     steps_per_s=maybe | numbers,
     problem=maybe | texts,
+    outage=maybe | texts,
     spent=some.builds(Spent, numbers, numbers, numbers),
     cut_short=maybe | texts,
     unspent=maybe | some.dictionaries(texts, numbers),

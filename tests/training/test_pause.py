@@ -45,7 +45,7 @@ def test_a_paused_run_goes_on_to_the_numbers_of_an_unbroken_one(
 def test_a_trial_goes_on_from_before_the_evaluation_that_is_not_recorded(local: Store) -> None:
     folder = local.study("small")
     for step in (100, 130, 200):
-        folder.write(f"checkpoints/t0000/{step:09d}.pt", b"")
+        folder.write(f"checkpoints/t0000/1/{step:09d}.pt", b"")
     for recorded, found in ((0, None), (100, 130), (200, 200)):
         name = newest(folder, "t0000", recorded, 100)
         assert (name and int(Path(name).stem)) == found

@@ -36,9 +36,11 @@ class Log:
             if state != before and state not in ("running", "paused"):
                 yield self._ended(row)
         if problem != self._problem:
-            self._problem = problem
             if problem:
                 yield f"results cannot be written and are kept in memory: {clean(problem)}"
+            elif self._problem:
+                yield "results are written again; nothing was lost"
+            self._problem = problem
         for said in shown.said[-1:]:
             if said != self._said:
                 self._said = said

@@ -41,10 +41,18 @@ class Reconciler:
     """Runs in a thread of its own for as long as the service does."""
 
     def __init__(
-        self, store: Store, jobs: Jobs, audit: Audit, tell: Notify, limit: int, folder: Path | None = None
+        self,
+        store: Store,
+        jobs: Jobs,
+        audit: Audit,
+        tell: Notify,
+        limit: int,
+        folder: Path | None = None,
+        check: Callable[[], object] = lambda: None,
     ) -> None:
+        """`check` raises where another service has taken over, and is asked before anything is changed."""
         self._store, self._jobs, self._audit, self._tell = store, jobs, audit, tell
-        self._limit = limit
+        self._limit, self._check = limit, check
         self._folder = folder or Path.cwd()
         self.lock = threading.RLock()  # submissions are written by one at a time
         self.problem: str | None = None  # why Ray or the store could not be asked
@@ -214,6 +222,7 @@ class Reconciler:
 
     def _settle(self, entry: Entry, submission: Submission, event: Event) -> Submission:
         """Puts down what has become of a study."""
+        self._check()
         reason = submission.failed or entry.heard.plain.get("stop_reason")
         submissions.write(self._store.study(entry.study), submission)
         log.log(logging.WARNING if submission.failed else logging.INFO, "%s: %s", entry.study, event)
@@ -222,6 +231,7 @@ class Reconciler:
 
     def _start(self, entry: Entry) -> Submission:
         """The job's id is written before it is started: what happens between is a loss, and is seen."""
+        self._check()
         name, folder = entry.study, self._store.study(entry.study)
         beat, job = entry.said.plain.get("beat"), unused(name)
         submission = replace(

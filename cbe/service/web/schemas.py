@@ -70,6 +70,7 @@ class StudyStatusShape(BaseModel):
     eta_s: tuple[float, float] | None
     steps_per_s: float | None
     problem: str | None
+    outage: str | None
     spent: Spent
     cut_short: str | None
     unspent: dict[str, float] | None

@@ -18,6 +18,7 @@ from cbe.errors import CbeError
 from cbe.spec.metrics import METRICS
 from cbe.store.folder import StudyFolder
 from cbe.store.redact import redact
+from cbe.study.periodic import outlast
 from cbe.words import figure
 
 EVERY_S = 5.0
@@ -30,7 +31,7 @@ class TrialLog(io.TextIOBase):
 
     def __init__(self, folder: StudyFolder, trial: str) -> None:
         self._folder, self._name = folder, _name(trial)
-        self._text, self._begun = read_log(folder, trial), ""
+        self._text, self._begun = outlast(lambda: read_log(folder, trial)), ""
         self._kept_at, self._kept = -EVERY_S, self._text
 
     def write(self, text: str) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,17 @@ import torch
 
 from cbe.data import Dataset, open_dataset
 from cbe.data.images import Pool, Stats
-from cbe.errors import CbeError, CheckpointError
+from cbe.errors import CbeError, CheckpointError, RunError
 from cbe.nn.cost import cost
 from cbe.nn.memory import memory
 from cbe.spec import StudyConfig, TrainConfig
 from cbe.spec.search import MUTABLE
 from cbe.ssl import resolve
 from cbe.ssl.world import World
+from cbe.store.epochs import EpochWriter
 from cbe.store.folder import Store, StudyFolder
 from cbe.study.assignment import Assignment
+from cbe.study.periodic import outlast
 from cbe.study.trial.log import logged
 from cbe.training.loop import Snapshot, train
 
@@ -42,6 +45,7 @@ class Shared:
     store: str
     pool: Pool
     stats: Stats
+    epoch: int = 0  # of the driver
     leave: Callable[[], bool] = lambda: False  # whether this process must be left; a trial's own
 
     def dataset(self, config: TrainConfig) -> Dataset:
@@ -65,7 +69,8 @@ def work(shared: Shared, assignment: Assignment, resume: str | None, send: Send,
         config = resolve(assignment.config(shared.study))
         data = shared.dataset(config)
         # A population may go back to any of them.
-        checkpoints = Checkpoints(folder, assignment.trial, keep_all=shared.study.scheduler.name == "pbt")
+        keep_all = shared.study.scheduler.name == "pbt"
+        checkpoints = Checkpoints(folder, assignment.trial, shared.epoch, keep_all)
         about = {**_about(config, data), "split": data.split.digest}
         if log:
             begins = f"goes on after step {int(Path(resume).stem)}" if resume else "begins"
@@ -107,25 +112,34 @@ def _about(config: TrainConfig, data: Dataset) -> Metrics:
 
 
 class Checkpoints:
-    """A trial's checkpoints: checkpoints/TRIAL/STEP.pt in the study's folder, the newest few."""
+    """A trial's checkpoints: checkpoints/TRIAL/EPOCH/STEP.pt in the study's folder, the newest few.
 
-    def __init__(self, folder: StudyFolder, trial: str, keep_all: bool = False) -> None:
-        self._folder, self._under, self._keep_all = folder, f"checkpoints/{trial}", keep_all
-        now, names = time.monotonic(), sorted(folder.list(self._under))
-        self._saved = [(now, f"{self._under}/{name}") for name in names]  # by an earlier process
+    Where the store does not answer, or the disk is full, the training waits for as long as the driver lives.
+    """
+
+    def __init__(self, folder: StudyFolder, trial: str, epoch: int = 0, keep_all: bool = False) -> None:
+        self._folder, self._trial, self._keep_all = folder, trial, keep_all
+        self._writer = EpochWriter(folder, epoch)
+        now, found = time.monotonic(), outlast(lambda: stored(folder, trial))
+        self._saved = [(now, name) for _, name in found]  # by an earlier process
 
     def save(self, snapshot: Snapshot) -> str:
-        name = f"{self._under}/{snapshot.step:09d}.pt"
+        name = f"checkpoints/{self._trial}/{self._writer.epoch}/{snapshot.step:09d}.pt"
+        outlast(lambda: self._keep(name, snapshot))
+        now = time.monotonic()
+        self._saved = [(at, other) for at, other in self._saved if other != name] + [(now, name)]
+        with suppress(RunError):  # what cannot be deleted now is with the next one
+            while not self._keep_all and len(self._saved) > 2 and now - self._saved[1][0] > KEEP_S:
+                self._folder.delete(self._saved[0][1])
+                del self._saved[0]
+        return name
+
+    def _keep(self, name: str, snapshot: Snapshot) -> None:
+        self._writer.check()  # else the driver is one that was taken for dead, and its trial runs elsewhere
         with tempfile.TemporaryDirectory() as aside:
             path = Path(aside) / "checkpoint.pt"
             snapshot.save(path)
-            with _worth_a_retry():
-                self._folder.write(name, path.read_bytes())
-        now = time.monotonic()
-        self._saved = [(at, other) for at, other in self._saved if other != name] + [(now, name)]
-        while not self._keep_all and len(self._saved) > 2 and now - self._saved[1][0] > KEEP_S:
-            self._folder.delete(self._saved.pop(0)[1])
-        return name
+            self._folder.write(name, path.read_bytes())
 
     @contextmanager
     def fetched(self, name: str | None) -> Iterator[Path | None]:
@@ -133,8 +147,7 @@ class Checkpoints:
         if name is None:
             yield None
             return
-        with _worth_a_retry():
-            content = self._folder.read(name)
+        content = outlast(lambda: self._folder.read(name))
         if content is None:
             raise CheckpointError(f"{self._folder.path(name)}: the checkpoint to go on from is gone")
         with tempfile.TemporaryDirectory() as aside:
@@ -143,25 +156,25 @@ class Checkpoints:
             yield path
 
 
-@contextmanager
-def _worth_a_retry() -> Iterator[None]:
-    """A store that cannot be reached now may be reached when Ray tries the trial again."""
-    try:
-        yield
-    except CbeError as error:
-        raise CheckpointError(str(error), retry=True) from error
+def stored(folder: StudyFolder, trial: str, since: int = 0) -> list[tuple[int, str]]:
+    """A trial's checkpoints in the order of steps, those of earlier epochs than one left out."""
+    under = f"checkpoints/{trial}"
+    names = [entry.name for entry in folder.location.at(under).entries(recursive=True, folders=False)]
+    found = [(int(Path(name).stem), name) for name in names if re.fullmatch(r"\d+/\d+\.pt", name)]
+    return sorted((step, f"{under}/{name}") for step, name in found if int(Path(name).parent.name) >= since)
 
 
-def newest(folder: StudyFolder, trial: str, recorded: int, interval: int) -> str | None:
+def newest(folder: StudyFolder, trial: str, recorded: int, interval: int, since: int = 0) -> str | None:
     """The trial's last checkpoint before the evaluation that follows the last one recorded.
 
     What lies between is trained again, to the same numbers, so that the curve has neither gap nor repeat.
+    `since` is the epoch in which the trial began: an earlier driver that was lost before it had recorded the
+    name may have given it to another config.
     """
-    steps = sorted(
-        int(Path(name).stem) for name in folder.list(f"checkpoints/{trial}") if name.endswith(".pt")
-    )
-    usable = [step for step in steps if step < (recorded // interval + 1) * interval]
-    return f"checkpoints/{trial}/{usable[-1]:09d}.pt" if usable else None
+    usable = [
+        name for step, name in stored(folder, trial, since) if step < (recorded // interval + 1) * interval
+    ]
+    return usable[-1] if usable else None
 
 
 def failure(error: Exception) -> Mapping[str, str]:

@@ -257,7 +257,7 @@ def test_a_study_that_needs_more_stops_at_its_budget_keeps_all_and_goes_on_with_
     stopped = {row["trial"]: row for row in folder.table("events").to_pylist() if row["kind"] == "paused"}
     for name, row in found.items():  # a checkpoint each, of the very step it was stopped at
         step = json.loads(stopped[name]["details"])["step"]
-        assert newest(folder, name, row["step"] or 0, 200) == f"checkpoints/{name}/{step:09d}.pt"
+        assert newest(folder, name, row["step"] or 0, 200) == f"checkpoints/{name}/1/{step:09d}.pt"
 
     def stop(progress: Progress, over: threading.Event) -> None:
         def went_on(trial: str) -> bool:

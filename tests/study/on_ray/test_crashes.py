@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset as ds
+import pytest
 import yaml
 
 from cbe.store.folder import Store, StudyFolder
@@ -38,9 +40,9 @@ def states(folder: StudyFolder) -> list[str]:
 
 
 @contextmanager
-def driving(*arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+def driving(*arguments: object, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
     """The command as a process that does not outlive the test."""
-    with subprocess.Popen([*CBE, *map(str, arguments)]) as process:
+    with subprocess.Popen([*CBE, *map(str, arguments)], **options) as process:
         try:
             yield process
         finally:
@@ -100,6 +102,54 @@ def test_a_study_whose_driver_is_killed_is_resumed_without_loss_or_repeat(
         assert [step for step, *_ in curve(folder, name)] == list(range(20, row["step"] + 1, 20)), name
     went_on = {event["trial"] for event in events(folder, "resumed")}
     assert went_on & reached
+
+
+@pytest.mark.parametrize("place", ["disk", "bucket"])
+def test_a_driver_that_slept_longer_than_its_lease_writes_nothing_once_another_has_taken_over(
+    place: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have a Ray of their own, and trials of the first go on while it sleeps."""
+    plain = study(
+        budget={"trials": 2000}, training={"steps": 60, "eval_every": 20}, scheduler="none"
+    ).to_plain()
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(plain))
+    store = str(tmp_path / "store")
+    if place == "bucket":
+        store = request.getfixturevalue("bucket").replace("results", "results-taken-over")
+    folder = Store.open(store).study("small")
+    monkeypatch.setenv("CBE_LEASE_S", "4")
+    monkeypatch.chdir(tmp_path)
+
+    def reports(epoch: int) -> set[tuple[str, int]]:
+        found = folder.table("metrics", ["trial", "step", "epoch"]).to_pylist() if folder.exists() else []
+        return {(row["trial"], row["step"]) for row in found if row["epoch"] == epoch}
+
+    def configs() -> dict[str, str]:
+        return {name: row["config"] for name, row in rows(folder).items()}
+
+    with driving("run", tmp_path / "small.yaml", "--store", store, stderr=subprocess.PIPE) as first:
+        until(lambda: len(reports(1)) >= 4, first)
+        first.send_signal(signal.SIGSTOP)
+        before, named = reports(1), configs()
+        with driving("resume", "small", "--store", store) as second:
+            until(lambda: len(reports(2)) >= 4, second, 240)
+            first.send_signal(signal.SIGCONT)
+            _, told = first.communicate(timeout=120)
+            assert first.returncode == 1
+            assert f"process {second.pid}" in told.decode() and "has taken over" in told.decode()
+            after = len(reports(2))
+            until(lambda: len(reports(2)) > after + 2, second)
+            second.send_signal(signal.SIGINT)
+            assert second.wait(120) == 130
+    assert reports(1) == before
+    raw = ds.dataset(folder.location.at("metrics").root, filesystem=folder.location.filesystem)
+    steps = [(row["trial"], row["step"]) for row in raw.to_table(["trial", "step"]).to_pylist()]
+    assert len(set(steps)) == len(steps)  # in all files, whatever a reader makes of them
+    after_all = configs()
+    assert {name: after_all[name] for name in named} == named
+    every = ds.dataset(folder.location.at("trials").root, filesystem=folder.location.filesystem)
+    config_of = {(row["trial"], row["config"]) for row in every.to_table(["trial", "config"]).to_pylist()}
+    assert len(config_of) == len(after_all)
 
 
 def events(folder: StudyFolder, kind: str) -> list[dict[str, Any]]:

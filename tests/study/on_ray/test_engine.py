@@ -111,7 +111,7 @@ def test_every_report_is_stored_once_with_its_confusions(finished: Finished) -> 
         steps = [step for step, _, _ in curve(folder, name)]
         assert steps == list(range(10, row["step"] + 1, 10)), name
         assert row["objective"] == row["last_validation_error"]
-        assert row["checkpoint"] == f"checkpoints/{name}/{row['step']:09d}.pt"
+        assert row["checkpoint"] == f"checkpoints/{name}/1/{row['step']:09d}.pt"
         assert folder.read(row["checkpoint"])
     confusions = folder.table("confusions").to_pylist()
     assert all(sum(map(sum, row["matrix"])) == 200 for row in confusions if row["kind"] == "validation")

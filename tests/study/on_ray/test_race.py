@@ -35,7 +35,7 @@ def resumable() -> Any:
         begin, interval = json.loads(content)["step"] if content else 0, training.evaluation_interval
         loss = int(assignment.trial[1:]) / 10 if assignment.point else 9.0
         for step in range(begin + interval, training.steps + 1, interval):
-            kept = f"checkpoints/{assignment.trial}/{step:09d}.pt"
+            kept = f"checkpoints/{assignment.trial}/{shared.epoch}/{step:09d}.pt"
             folder.write(kept, json.dumps({"step": step}).encode())
             figures = {"validation_error": loss / 10, "validation_loss": loss, "trial_s": 0.1, "loss": begin}
             send({"step": step, **figures, "checkpoint": kept}, kept)

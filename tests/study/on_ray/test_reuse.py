@@ -202,7 +202,7 @@ def test_a_trial_with_a_checkpoint_goes_on_from_there(tmp_path: Path) -> None:
     interrupted = Driver(config, tmp_path)
     paper = interrupted.start()
     interrupted.ledger.reported(paper, {"step": 10, "validation_error": 0.5, "device": "cpu"})
-    interrupted.folder.write(f"checkpoints/{paper.trial}/{10:09d}.pt", b"weights")
+    interrupted.folder.write(f"checkpoints/{paper.trial}/1/{10:09d}.pt", b"weights")
     interrupted.die()
     ran(points("first"), tmp_path)
     again = Driver(config, tmp_path)

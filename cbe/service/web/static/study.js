@@ -79,7 +79,7 @@ function heading(name, me) {
     last = now;
     show(question, now.question);
     show(about, whose(now));
-    show(problem, ended(now) || (isActive(now) && now.problem) || "");
+    show(problem, ended(now) || (isActive(now) && (now.problem || now.outage)) || "");
     steer.fill(now);
   }
   function explain(now) {
