@@ -105,6 +105,11 @@ class Location:
 
         Of several that try at once, on whatever machines, one succeeds.
         """
+        if not self.local and not conditional.is_possible(self.bucket, self.query):
+            if self.read() is not None:
+                return False
+            self.write(content)
+            return True
         try:
             if self.local:
                 return create_file(Path(self.root), lambda file: file.write(content))
