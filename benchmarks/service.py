@@ -168,7 +168,7 @@ def running(folder: Path) -> Iterator[tuple[str, StudyFolder]]:
     finally:
         service.send_signal(signal.SIGTERM)
         service.wait()
-        head.end()
+        head.terminate(patience_s=10.0)
 
 
 def _until(holds: Any, timeout_s: float = 120) -> None:

@@ -75,11 +75,11 @@ def progress(screen: Console) -> None:
     from cbe.cli.progress.panel import panel
     from cbe.store.folder import Store
     from cbe.study.overview import details
-    from cbe.study.progress_view import Told
+    from cbe.study.progress_view import DetailsView
 
     with _recorded() as folder:
         _rewind(folder / "results/quickstart")
-        shown = Told(details(Store.open("results"), "quickstart"))
+        shown = DetailsView(details(Store.open("results"), "quickstart"))
         asked = cast("Progress", shown)  # only how far it is, which both tell
         screen.print(panel(shown, WIDTH, HEIGHT, _driving(asked, "cbe resume quickstart")))
 
