@@ -80,7 +80,7 @@ TEXTS: dict[str, Text] = {
     "unknown": "".join(f"key{n}: 1\n" for n in range(500)),
     "a long value": f"name: {'n' * 90_000}\n",
     "an endless grid": "name: x\nsampler: grid\nsearch: {training.steps: {int: [1, 999999999999]}}\n",
-    "a large grid": "name: x\nsampler: grid\nsearch: {training.steps: {int: [1, 3000000]}}\n",
+    "a large grid": "name: x\nsampler: grid\nsearch: {training.batch_size: {int: [1, 3000000]}}\n",
     "a large file": f"name: x\ndata: {{labels: 40000, label_indices: {list(range(40_000))}}}\n",
     "a long comment": "name: x\n" + "# hello\n" * 100_000,
 }

@@ -159,7 +159,7 @@ def test_no_name_in_a_file_becomes_a_folder(service: Served) -> None:
         found = service.http.post("/api/studies", json={"name": name})
         assert [fault["key"] for fault in refused(found, 422)["faults"]] == ["name"]
     assert studies(service) == before
-    assert {path.name for path in service.store.iterdir()} <= {"_service", *before}
+    assert {path.name for path in service.store.iterdir()} <= {"_service", "_index", *before}
 
 
 def test_no_text_that_is_no_study_file_does_harm(service: Served) -> None:

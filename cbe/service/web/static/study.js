@@ -91,9 +91,9 @@ function heading(name, me) {
   return { part, fill, leaving: steer.leaving };
 }
 
-function ended({ state, why }) {
+function ended({ state, reason }) {
   const names = { stopped: "Stopped", interrupted: "Interrupted" };
-  return why && names[state] ? `${names[state]}: ${why}` : "";
+  return reason && names[state] ? `${names[state]}: ${reason}` : "";
 }
 
 function whose(now) {
