@@ -25,7 +25,7 @@ from cbe.store.schema import Table, replaced
 
 GRACE_S = 60.0
 
-_AT_ONCE = 2**20  # rows held in memory
+_AT_ONCE = 2**18, 2**26  # rows and bytes held in memory; several times the latter once decoded
 
 
 def new_name(suffix: str = ".parquet") -> str:
@@ -94,12 +94,13 @@ def _choose(live: Sequence[TableFile]) -> list[TableFile]:
 def _merge(listing: Listing, chosen: Sequence[TableFile], table: Table, names: Sequence[str]) -> None:
     """Writes a file on this machine's disk first, for it may be larger than its memory."""
     schema, rows = _with_strangers(table, chosen), sum(part.rows for part in chosen)
+    most = min(_AT_ONCE[0], _AT_ONCE[1] * rows // max(1, sum(part.bytes for part in chosen)))
     order = [(name, "ascending") for name in table.order]
     with tempfile.TemporaryDirectory(prefix="cbe-merge-") as aside:
         path = Path(aside) / "merged"
         pieces = (
             resolve(listing.rows(chosen, schema, where), table).sort_by(order)
-            for where in _ranges(chosen, table.order[0], rows)
+            for where in _ranges(chosen, table.order[0], most)
         )
         with path.open("wb") as file:
             table.write(file, schema, pieces, rows, names)
@@ -107,16 +108,13 @@ def _merge(listing: Listing, chosen: Sequence[TableFile], table: Table, names: S
             listing.place.at(new_name(MERGED)).write(content.read_buffer())
 
 
-def _ranges(parts: Sequence[TableFile], column: str, rows: int) -> Iterator[pc.Expression | None]:
-    """Conditions that cut a table into pieces that fit in memory, in the order of a column."""
-    if rows <= _AT_ONCE:
-        yield None
-        return
+def _ranges(parts: Sequence[TableFile], column: str, most: int) -> Iterator[pc.Expression | None]:
+    """Conditions that cut a table into pieces of about so many rows at most, in the order of a column."""
     ends, seen, last = sorted(end for part in parts for end in part.ends(column)), 0, None
     value = pc.field(column)
     for end, count in ends:
         seen += count
-        if seen >= _AT_ONCE and end != last:
+        if seen >= most and end != last:
             below = value <= end
             yield below | value.is_null() if last is None else below & (value > last)
             last, seen = end, 0

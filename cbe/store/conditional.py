@@ -38,6 +38,7 @@ def create(bucket: str, query: str, key: str, content: bytes) -> bool:
     except AlreadyExistsError:
         return False
     except BaseError as error:
+        _opened.cache_clear()  # keys that have expired may have been replaced in the shared file
         raise type(error)(str(error).partition("\n")[0]) from None  # the rest is for who develops obstore
     return True
 

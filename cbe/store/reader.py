@@ -57,6 +57,12 @@ class TableFile:
     def rows(self) -> int:
         return int(self.fragment.metadata.num_rows)
 
+    @property
+    def bytes(self) -> int:
+        """What its rows take uncompressed."""
+        footer = self.fragment.metadata
+        return sum(footer.row_group(number).total_byte_size for number in range(footer.num_row_groups))
+
     def ends(self, column: str) -> Iterator[tuple[Any, int]]:
         """The largest value of each group of rows, where it is known, and how many rows that are."""
         footer = self.fragment.metadata

@@ -195,7 +195,7 @@ class Recorder:
     def finish(self) -> None:
         """Writes the rest of a study that is over, and leaves one file of each table."""
         self.close()
-        with suppress(CbeError, OSError):  # the rows are safe in their many files
+        with suppress(Exception):  # whatever it is, the rows are safe in their many files
             if self._writer:
                 epochs.close(self.folder, self._writer.epoch)
             self.folder.finish()

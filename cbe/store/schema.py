@@ -33,7 +33,7 @@ TYPES = {
     "matrix": pa.list_(pa.list_(pa.float64())),
 }
 
-_LEAST_GROUP, _MOST_GROUP = 2**11, 2**17  # rows
+_LEAST_GROUP, _MOST_GROUP, _MOST_BYTES = 2**11, 2**17, 2**24  # rows, and what a group takes in memory
 
 
 @dataclass(frozen=True)
@@ -95,15 +95,16 @@ class Table:
             about["cbe.replaces"] = json.dumps(list(replaces))
         schema = schema.with_metadata(about)
         # Of small files zstd would cost more time than it saves space.
-        codec, group = "zstd" if replaces else "snappy", _group(rows)
+        codec = "zstd" if replaces else "snappy"
         with pq.ParquetWriter(sink, schema, compression=codec) as writer:
             for piece in pieces:
-                writer.write_table(piece.replace_schema_metadata(about), group)
+                writer.write_table(piece.replace_schema_metadata(about), _group(rows, piece))
 
 
-def _group(rows: int) -> int:
+def _group(rows: int, piece: pa.Table) -> int:
     """Rows of a group: footer and one group, which a reader of one trial needs, are small together."""
-    return min(max(_LEAST_GROUP, 4 * math.isqrt(rows)), _MOST_GROUP)
+    most: int = max(1, _MOST_BYTES * len(piece) // max(1, piece.nbytes))
+    return min(max(_LEAST_GROUP, 4 * math.isqrt(rows)), _MOST_GROUP, most)
 
 
 def replaced(found: pa.Schema) -> list[str]:

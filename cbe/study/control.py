@@ -100,6 +100,7 @@ class Claim:
             plainly = {KeyboardInterrupt: "Ctrl-C", SystemExit: "terminated"}
             text = str(error) if isinstance(error, CbeError) else plainly.get(kind, kind.__name__)
             with suppress(CbeError):  # it would hide what has happened
+                self.writer.check()
                 self._say(state="interrupted", why=text)
 
     @contextmanager
@@ -117,6 +118,7 @@ class Claim:
         if self.superseded:
             raise self.superseded
         plain = progress.to_plain()
+        outlast(self.writer.check)
         outlast(lambda: self._say(state=plain["stage"], **plain))
         outlast(lambda: self._folder.delete(STOP))
         outlast(lambda: epochs.end(self._folder, self.writer.epoch))

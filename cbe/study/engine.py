@@ -106,6 +106,7 @@ def run(
                 ledger.settle()
                 _outlasted(recorder)
                 if progress.stage == "finished":
+                    ledger.is_over = True
                     recorder.finish()
         claim.end(progress)
     with suppress(CbeError):  # the study is over; whoever lists the store notes it
@@ -322,6 +323,8 @@ def _interruptible(ledger: Ledger) -> Iterator[None]:
         return
 
     def stop(number: int, frame: Any) -> None:
+        if ledger.is_over:
+            return  # the study has finished, and needs a moment more to put its tables in order
         if ledger.stop_reason is not None:
             raise KeyboardInterrupt
         ledger.stop_reason = "interrupted"  # and no more: a handler may not wait for a lock

@@ -39,6 +39,7 @@ class Ledger:
         self.recorder = recorder
         self.stop_reason: str | None = None  # why nothing new may start and what runs must stop
         self.broken: str | None = None  # the error that came again and again
+        self.is_over = False  # finished: nobody can stop it any more
         self.reusable = ReusableRuns()  # what need not be trained again
         self.on_reuse: Callable[[str, Reports], None] = lambda trial, reports: None
         self._gpus = gpus

@@ -126,10 +126,12 @@ def _replace(folder: StudyFolder, study: StudyConfig) -> None:
 
 def reopen(folder: StudyFolder, why: str) -> None:
     """Lets a study that was finished go on: it has more to do."""
-    last = status(folder)
-    if last.plain:
-        told = {**last.plain, "state": "stopped", "stop_reason": why}
-        folder.write(STATUS, json.dumps(told, indent=1).encode())
+    last = status(folder).plain
+    if last:
+        # Without its epoch: these are not the last words of the driver, which may be alive after all.
+        told = {key: value for key, value in last.items() if key != "epoch"}
+        stopped = {**told, "state": "stopped", "stop_reason": why}
+        folder.write(STATUS, json.dumps(stopped, indent=1).encode())
 
 
 def await_stop(folder: StudyFolder, say: Callable[[str], None], wait_s: float = STOP_WAIT_S) -> None:

@@ -33,8 +33,9 @@ def ask_to_retry(folder: StudyFolder, wanted: Sequence[str]) -> None:
     """Lets the next driver try failed trials again; to be asked while none runs."""
     if wanted:
         names = require_failed(folder, wanted)
-        folder.write(RETRY_FILE, json.dumps(names).encode())
-        reopen(folder, "failed trials are tried again")
+        with folder.changing():
+            folder.write(RETRY_FILE, json.dumps(names).encode())
+            reopen(folder, "failed trials are tried again")
 
 
 def retry(recorder: Recorder) -> None:
@@ -48,5 +49,5 @@ def retry(recorder: Recorder) -> None:
             recorder.trial(name, state="interrupted", error_class=None, error_text=None)
             recorder.event("retried", name, error_class=row["error_class"])
     recorder.flush()
-    if recorder.problem is None:  # else it is asked for again
+    if recorder.problem is None and recorder.superseded is None:  # else it is asked for again
         recorder.folder.delete(RETRY_FILE)

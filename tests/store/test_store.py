@@ -13,6 +13,7 @@ from pathlib import Path
 import duckdb
 import fsspec
 import hypothesis.strategies as st
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -424,7 +425,7 @@ def test_any_parquet_reader_opens_a_finished_study(folder: StudyFolder) -> None:
 def test_a_table_larger_than_memory_is_merged_piece_by_piece(
     folder: StudyFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compact, "_AT_ONCE", 10)
+    monkeypatch.setattr(compact, "_AT_ONCE", (10, 2**20))
     for batch in range(12):
         for trial in ("a", "b", f"t{batch}"):
             add(folder, *range(batch, batch + 5), trial=trial, loss=float(batch))
@@ -440,6 +441,28 @@ def test_a_table_larger_than_memory_is_merged_piece_by_piece(
     assert keys == sorted(set(keys)) and len(keys) == 2 * 16 + 12 * 5
     assert sorted(map(str, folder.table("metrics").to_pylist())) == before
     assert folder.table("events").num_rows == 24
+
+
+def test_large_rows_make_small_groups_and_are_merged_a_few_at_a_time(folder: StudyFolder) -> None:
+    noise = np.random.default_rng(0)
+    for step in range(40):
+        rows = [
+            {
+                "trial": f"t{number}",
+                "step": step,
+                "kind": "pseudo",
+                "matrix": noise.random((100, 100)).tolist(),
+            }
+            for number in range(10)
+        ]
+        folder.append("confusions", rows)
+    before = folder.table("confusions").sort_by([("trial", "ascending"), ("step", "ascending")])
+    folder.finish()
+    (name,) = folder.list("confusions")
+    footer = pq.read_metadata(folder.path(f"confusions/{name}"))
+    assert footer.num_rows == 400 and footer.num_row_groups > 1
+    assert max(footer.row_group(n).total_byte_size for n in range(footer.num_row_groups)) < 2**25
+    assert folder.table("confusions").equals(before)
 
 
 def test_rows_are_written_again_only_as_their_number_doubles(folder: StudyFolder) -> None:

@@ -115,9 +115,10 @@ class LocalStudies:
         lifecycle.await_stop(folder, self.say)
         if retry:
             require_failed(folder, retry)
+            if status(folder).alive:
+                raise InputError(f"{name}: is running; stop it with `cbe stop {name}` before you retry")
         study = lifecycle.amend(folder, file=file, settings=changes)
-        if retry and not status(folder).alive:
-            ask_to_retry(folder, retry)
+        ask_to_retry(folder, retry)
         return self._go_on(study)
 
     def delete(self, name: str) -> None:

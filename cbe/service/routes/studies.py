@@ -71,11 +71,11 @@ async def submit(
 @router.get("/studies/{name}", responses={200: {"model": StudyShape}}, summary="Show a study and its trials")
 async def show(service: CurrentService, who: Reader, name: Study) -> Response:
     """Shows a study with all its trials."""
-    found = service.study_watcher.get(name)
-    if found is None:
-        await service.find(name)
+    seen = service.study_watcher.get(name)
+    await service.find(name)  # with its trials
+    if seen is None:
         await service.study_watcher.look()
-        found = service.study_watcher.get(name)
+    found = service.study_watcher.get(name)
     if found is None:
         raise NotFound(
             f"study {name}: there is none of that name; see what there is with `cbe ls`, or at /api/studies"

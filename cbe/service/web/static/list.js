@@ -84,7 +84,7 @@ export function open(main, me, connected) {
 // What is under way first, then what waits in its order, then the latest.
 function inOrder(a, b) {
   const rank = (study) => (!study.under_way ? 2 : study.state === "queued" ? 1 : 0);
-  return rank(a) - rank(b) || (a.place || 0) - (b.place || 0) ||
+  return rank(a) - rank(b) || (a.queue_position || 0) - (b.queue_position || 0) ||
     String(b.updated || b.submitted || "").localeCompare(String(a.updated || a.submitted || "")) ||
     a.study.localeCompare(b.study);
 }

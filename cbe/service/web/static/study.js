@@ -98,7 +98,7 @@ function ended({ state, reason }) {
 
 function whose(now) {
   return begun([
-    now.place ? `${ordinal(now.place)} in the queue` : "",
+    now.queue_position ? `${ordinal(now.queue_position)} in the queue` : "",
     now.owner ? `submitted by ${now.owner}${now.submitted ? ` ${ago(now.submitted)}` : ""}` : "",
     now.priority ? `priority ${now.priority}` : "",
     now.updated ? `last word ${ago(now.updated)}` : "",
