@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,8 +18,9 @@ def name_aside(name: str) -> str:
     return f".{name}.{uuid.uuid4().int}"
 
 
-def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Writes a file aside, makes it durable and renames it; whatever fails, the old one stays."""
+@contextmanager
+def _written_aside(path: Path, write: Callable[[BinaryIO], object]) -> Iterator[Path]:
+    """A durable file beside the one that it may become; what is left of it at the end goes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(name_aside(path.name))
     try:
@@ -26,10 +28,15 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        aside.replace(path)
-    except BaseException:
+        yield aside
+    finally:
         aside.unlink(missing_ok=True)
-        raise
+
+
+def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Writes a file aside, makes it durable and renames it; whatever fails, the old one stays."""
+    with _written_aside(path, write) as aside:
+        aside.replace(path)
 
 
 def create_file(path: Path, write: Callable[[BinaryIO], object]) -> bool:
@@ -37,22 +44,15 @@ def create_file(path: Path, write: Callable[[BinaryIO], object]) -> bool:
 
     Where the file system has no hard links, two at the very same moment may both believe it.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(name_aside(path.name))
-    try:
-        with aside.open("wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(aside, path)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        if error.errno not in _NO_LINKS or not aside.exists():
-            raise
-        if path.exists():
+    with _written_aside(path, write) as aside:
+        try:
+            os.link(aside, path)
+        except FileExistsError:
             return False
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            if path.exists():
+                return False
+            aside.replace(path)
     return True
